@@ -1,0 +1,100 @@
+package internal
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfast-dev/holdfast/"
+
+// kinds says what every package of ours is. ARCHITECTURE.md explains the kinds.
+var kinds = map[string]string{
+	"cmd/demo":     "cmd",
+	"cmd/holdfast": "cmd",
+
+	"internal/atomicfile":   "leaf",
+	"internal/logging":      "leaf",
+	"internal/rungroup":     "leaf",
+	"internal/testenv":      "leaf",
+}
+
+// may says which kinds a kind may import. Only a root may import a stage, so
+// stages meet only there.
+var may = map[string][]string{
+	"leaf":    {"leaf"},
+	"state":   {"leaf"},
+	"adapter": {"leaf", "state"},
+	"stage":   {"leaf", "state"},
+	"root":    {"leaf", "state", "adapter", "stage"},
+	"cmd":     {"leaf", "root"},
+}
+
+// alsoMay lists the exceptions, each with its reason in ARCHITECTURE.md.
+var alsoMay = map[string][]string{
+	"internal/node": {"internal/kubelet", "internal/localapi"}, // the one root that wires the others
+}
+
+func TestImports(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"...")
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var pkg struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		from := strings.TrimPrefix(pkg.ImportPath, module)
+		if from == "internal" || strings.HasPrefix(from, "test/") {
+			continue // tests see everything
+		}
+		seen[from] = true
+		kind, ok := kinds[from]
+		if !ok {
+			t.Errorf("%s has no kind: add it to kinds", from)
+			continue
+		}
+		for _, imp := range pkg.Imports {
+			if to, ours := strings.CutPrefix(imp, module); ours {
+				checkImport(t, from, kind, to)
+			}
+		}
+	}
+	for pkg := range kinds {
+		if !seen[pkg] {
+			t.Errorf("%s has a kind and does not exist: remove it from kinds", pkg)
+		}
+	}
+}
+
+func checkImport(t *testing.T, from, kind, to string) {
+	t.Helper()
+	if slices.Contains(alsoMay[from], to) {
+		return
+	}
+	if !slices.Contains(may[kind], kinds[to]) {
+		t.Errorf("%s (%s) may not import %s (%s)", from, kind, to, kinds[to])
+	}
+	if kind != "cmd" && kinds[to] != "leaf" && kinds[to] != "stage" && program(from) != program(to) && from != "internal/node" {
+		t.Errorf("%s may not import %s: another program's package", from, to)
+	}
+}
+
+// program returns which program a package belongs to.
+func program(pkg string) string {
+	dir, _, _ := strings.Cut(strings.TrimPrefix(pkg, "internal/"), "/")
+	return dir
+}
