@@ -1,0 +1,57 @@
+// Package reason holds the reasons that the API shows: in events, in container
+// states and in conditions. They are the upstream kubelet's words where it has
+// one for the fact.
+package reason
+
+// A Wait says why a container does not run.
+type Wait struct {
+	Reason  string // one of the constants below
+	Message string
+}
+
+// Reasons of waiting and terminated containers.
+const (
+	ContainerCreating          = "ContainerCreating"
+	PodInitializing            = "PodInitializing"
+	CrashLoopBackOff           = "CrashLoopBackOff"
+	ErrImagePull               = "ErrImagePull"
+	ImagePullBackOff           = "ImagePullBackOff"
+	ErrImageNeverPull          = "ErrImageNeverPull"
+	InvalidImageName           = "InvalidImageName"
+	ImageInspectError          = "ImageInspectError"
+	CreateContainerConfigError = "CreateContainerConfigError"
+	CreateContainerError       = "CreateContainerError"
+	RunContainerError          = "RunContainerError"
+	ContainerStatusUnknown     = "ContainerStatusUnknown"
+	Completed                  = "Completed"
+	Error                      = "Error"
+	OOMKilled                  = "OOMKilled"
+)
+
+// Reasons of events.
+const (
+	Created                    = "Created"
+	Started                    = "Started"
+	Failed                     = "Failed"
+	Killing                    = "Killing"
+	BackOff                    = "BackOff"
+	Pulling                    = "Pulling"
+	Pulled                     = "Pulled"
+	FailedMount                = "FailedMount"
+	FailedSync                 = "FailedSync"
+	FailedCreatePodSandBox     = "FailedCreatePodSandBox"
+	FailedPodSandBoxStatus     = "FailedPodSandBoxStatus"
+	FailedKillPod              = "FailedKillPod"
+	FailedToCreatePodContainer = "FailedCreatePodContainer"
+	SandboxChanged             = "SandboxChanged"
+	NetworkNotReady            = "NetworkNotReady"
+	FailedValidation           = "FailedValidation"
+	FailedPostStartHook        = "FailedPostStartHook"
+	FailedPreStopHook          = "FailedPreStopHook"
+	Unhealthy                  = "Unhealthy"
+	NodeReady                  = "NodeReady"
+	NodeNotReady               = "NodeNotReady"
+	Starting                   = "Starting"
+	UnsupportedField           = "UnsupportedField"    // ours: a pod that asks for what this version cannot do
+	WaitingForReference        = "WaitingForReference" // ours: a pod that waits for an API object
+)
