@@ -18,6 +18,7 @@ var kinds = map[string]string{
 	"cmd/holdfast": "cmd",
 
 	"internal/atomicfile":   "leaf",
+	"internal/instance":     "leaf",
 	"internal/logging":      "leaf",
 	"internal/rungroup":     "leaf",
 	"internal/testenv":      "leaf",
