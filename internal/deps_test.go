@@ -17,11 +17,12 @@ var kinds = map[string]string{
 	"cmd/demo":     "cmd",
 	"cmd/holdfast": "cmd",
 
-	"internal/atomicfile":   "leaf",
-	"internal/instance":     "leaf",
-	"internal/logging":      "leaf",
-	"internal/rungroup":     "leaf",
-	"internal/testenv":      "leaf",
+	"internal/atomicfile":        "leaf",
+	"internal/instance":          "leaf",
+	"internal/logging":           "leaf",
+	"internal/rungroup":          "leaf",
+	"internal/testenv":           "leaf",
+	"internal/kubelet/podcgroup": "adapter",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
