@@ -21,6 +21,9 @@ var kinds = map[string]string{
 	"internal/instance":          "leaf",
 	"internal/logging":           "leaf",
 	"internal/rungroup":          "leaf",
+	"internal/ociimage":          "leaf",
+	"internal/podnet":            "leaf",
+	"internal/runtimehost":       "stage",
 	"internal/testenv":           "leaf",
 	"internal/kubelet/podcgroup": "adapter",
 }
