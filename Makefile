@@ -1,0 +1,80 @@
+# Holdfast's tasks. "make" lists them.
+
+SHELL       := /bin/bash
+.DEFAULT_GOAL := help
+BIN         := bin
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -s -w -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION)
+GO          ?= go
+GOBUILD     := CGO_ENABLED=0 $(GO) build -trimpath
+LINT        := $(BIN)/tools/golangci-lint
+ROOT_DIR    ?= /var/lib/holdfast
+
+# Packages whose race build does not compile the Kubernetes API server again:
+# the race detector runs on all of ours but these, which are wiring.
+NO_RACE     := internal/localapi$$|internal/node$$|cmd/holdfast$$
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+## ---- for users
+
+up: deps build ## install what is missing, build, and start a node on this machine
+	$(BIN)/holdfast up --detach --root-dir $(ROOT_DIR)
+
+test: deps build runtime ## install what is missing, then run every test
+	@./test/run
+
+deps: ## install the packages that a build and a node need
+	@./hack/deps $(if $(filter test,$(MAKECMDGOALS)),test)
+
+build: $(BIN)/holdfast runtime ## build bin/holdfast and the runtime beside it
+
+.PHONY: $(BIN)/holdfast
+$(BIN)/holdfast:
+	@echo "Building $@ (the first time compiles the Kubernetes libraries: about 5 minutes on two cores)"
+	@$(GOBUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/holdfast
+
+runtime: ## build containerd, its shim, runc and the CNI plugins into bin/runtime
+	@./runtime/build.sh $(BIN)/runtime
+
+## ---- for developers
+
+unit: ## tests that need neither root nor a runtime, with the race detector
+	@./test/run unit
+
+integration: build ## tests of the parts on a real runtime (root)
+	@./test/run integration
+
+e2e: build ## black box: the binary, a real containerd, kubectl (root)
+	@./test/run e2e
+
+fuzz: ## every fuzz target for 30 s
+	@./test/run fuzz
+
+bench: build ## measure, and write docs/benchmarks.md
+	@./bench/run
+
+fmt: $(LINT) ## format the code
+	@$(LINT) fmt ./...
+
+lint: $(LINT) ## run the linters
+	@$(LINT) run ./...
+
+verify: ## fail if generated files, go.mod or formatting would change
+	@./hack/verify
+
+check: lint verify unit ## what to run before sending a change
+
+big: ## the longest files and functions: for talk, not a gate
+	@./hack/big
+
+clean: ## remove what was built
+	rm -rf $(BIN)
+
+$(LINT): tools/go.mod
+	@echo "Building the linter (once; about 2 minutes)"
+	@mkdir -p $(BIN)/tools
+	@CGO_ENABLED=0 $(GO) build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: help up test deps build runtime unit integration e2e fuzz bench fmt lint verify check big clean
