@@ -1,0 +1,248 @@
+package podnet
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range list {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
+
+func TestFreeSubnet(t *testing.T) {
+	for _, tc := range []struct {
+		name, want string
+		used       []netip.Prefix
+	}{
+		{"empty host", "10.77.0.0/24", nil},
+		{"unrelated", "10.77.0.0/24", prefixes("192.0.2.0/24", "10.88.0.0/16")},
+		{"first taken", "10.77.1.0/24", prefixes("10.77.0.0/24")},
+		{"inside the first", "10.77.1.0/24", prefixes("10.77.0.9/32")},
+		{"whole block", "10.177.0.0/24", prefixes("10.77.0.0/16")},
+		{"site network is 10/8", "172.30.0.0/24", prefixes("10.0.0.0/8")},
+		{"IPv6 does not matter", "10.77.0.0/24", prefixes("fd00::/8")},
+		{"all private", "", prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := FreeSubnet(tc.used)
+			if tc.want == "" {
+				if !errors.Is(err, ErrNoSubnet) {
+					t.Errorf("got %v, %v; want ErrNoSubnet", got, err)
+				}
+				return
+			}
+			if err != nil || got.String() != tc.want {
+				t.Errorf("got %v, %v; want %s", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestUsedSubnetsHasLoopback(t *testing.T) {
+	used, err := UsedSubnets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range used {
+		if p.Contains(netip.MustParseAddr("127.0.0.1")) {
+			return
+		}
+	}
+	t.Errorf("127.0.0.1 is in none of %v", used)
+}
+
+func TestChains(t *testing.T) {
+	n := Net{ID: "abcdef012345", Bridge: "hf-abcdef012345", Subnet: netip.MustParsePrefix("10.77.3.0/24")}
+	var got strings.Builder
+	for _, c := range n.chains() {
+		if len(c.name) > 28 {
+			t.Errorf("chain %s has %d bytes, more than iptables takes", c.name, len(c.name))
+		}
+		got.WriteString(c.parent + " -j " + c.name + "\n" + c.restoreInput())
+	}
+	want := `FORWARD -j HOLDFAST-abcdef012345-FWD
+*filter
+:HOLDFAST-abcdef012345-FWD - [0:0]
+-A HOLDFAST-abcdef012345-FWD -i hf-abcdef012345 -j ACCEPT
+-A HOLDFAST-abcdef012345-FWD -o hf-abcdef012345 -j ACCEPT
+COMMIT
+POSTROUTING -j HOLDFAST-abcdef012345-NAT
+*nat
+:HOLDFAST-abcdef012345-NAT - [0:0]
+-A HOLDFAST-abcdef012345-NAT -s 10.77.3.0/24 -d 224.0.0.0/4 -j RETURN
+-A HOLDFAST-abcdef012345-NAT -s 10.77.3.0/24 ! -d 10.77.3.0/24 -j MASQUERADE
+COMMIT
+`
+	if diff := cmp.Diff(got.String(), want); diff != "" {
+		t.Errorf("chains (-got +want):\n%s", diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := Net{ID: "a1", Bridge: "hf-a1", Subnet: netip.MustParsePrefix("10.77.0.0/24")}
+	for name, change := range map[string]func(*Net){
+		"no ID":           func(n *Net) { n.ID = "" },
+		"ID with a space": func(n *Net) { n.ID = "a b" },
+		"long ID":         func(n *Net) { n.ID = "abcdefghijklm" },
+		"long bridge":     func(n *Net) { n.Bridge = "hf-abcdefghijklm" },
+		"IPv6":            func(n *Net) { n.Subnet = netip.MustParsePrefix("fd00::/64") },
+		"no subnet":       func(n *Net) { n.Subnet = netip.Prefix{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := good
+			change(&n)
+			if n.validate() == nil {
+				t.Errorf("%+v was accepted", n)
+			}
+		})
+	}
+	if err := good.validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRemovals(t *testing.T) {
+	const listing = `-P PREROUTING ACCEPT
+-N CNI-HOSTPORT-DNAT
+-N CNI-HOSTPORT-MASQ
+-N CNI-HOSTPORT-SETMARK
+-N DOCKER
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -m comment --comment "CNI portfwd requiring masquerade" -j CNI-HOSTPORT-MASQ
+-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE
+`
+	want := [][]string{
+		{"-D", "PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT"},
+		{"-D", "POSTROUTING", "-m", "comment", "--comment", "CNI portfwd requiring masquerade", "-j", "CNI-HOSTPORT-MASQ"},
+		{"-F", "CNI-HOSTPORT-DNAT"}, {"-F", "CNI-HOSTPORT-MASQ"}, {"-F", "CNI-HOSTPORT-SETMARK"},
+		{"-X", "CNI-HOSTPORT-DNAT"}, {"-X", "CNI-HOSTPORT-MASQ"}, {"-X", "CNI-HOSTPORT-SETMARK"},
+	}
+	if diff := cmp.Diff(removals(listing), want); diff != "" {
+		t.Errorf("removals (-got +want):\n%s", diff)
+	}
+	inUse := listing + "-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 80 -j CNI-DN-1\n"
+	if got := removals(inUse); got != nil {
+		t.Errorf("with a host port in use: got %v", got)
+	}
+}
+
+func FuzzSplitWords(f *testing.F) {
+	f.Add(`-A X -m comment --comment "a \"b\" c" -j Y`)
+	f.Fuzz(func(t *testing.T, line string) {
+		words := splitWords(line)
+		if strings.ContainsAny(line, "\"\\\n") || !utf8.ValidString(line) {
+			return
+		}
+		if got, want := strings.Join(words, " "), strings.Join(strings.FieldsFunc(line, func(r rune) bool { return r == ' ' }), " "); got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	})
+}
+
+// TestEnsureAndRemove works on the host itself: in a network namespace of its
+// own the kernel would not show that the host is left as it was found.
+func TestEnsureAndRemove(t *testing.T) {
+	testenv.Need(t, "root", "iptables")
+	used, err := UsedSubnets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	subnet, err := FreeSubnet(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := Net{ID: "podnettest", Bridge: "hf-podnettest", Subnet: subnet, SharedDir: filepath.Join(t.TempDir(), "shared")}
+	state := func() string {
+		t.Helper()
+		filter, err1 := iptables(t.Context(), "filter", "-S")
+		nat, err2 := iptables(t.Context(), "nat", "-S")
+		_, linkErr := netlink.LinkByName(n.Bridge)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		return filter + nat + strings.ReplaceAll(errorText(linkErr), n.Bridge, "bridge")
+	}
+	before := state()
+	t.Cleanup(func() { _, _ = n.Remove(context.WithoutCancel(t.Context())) })
+
+	ensure := func(wantChange bool) {
+		t.Helper()
+		changed, err := n.Ensure(t.Context())
+		if err != nil || changed != wantChange {
+			t.Fatalf("Ensure: got changed %v, %v; want %v", changed, err, wantChange)
+		}
+	}
+	ensure(true)
+	ensure(false)
+	made := state()
+
+	// Whatever somebody else takes away comes back, once.
+	for _, c := range n.chains() {
+		if _, err := iptables(t.Context(), c.table, "-D "+c.parent+" -j "+c.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ensure(true)
+	if _, err := iptables(t.Context(), "nat", "-F "+n.chains()[1].name); err != nil {
+		t.Fatal(err)
+	}
+	ensure(true)
+	if diff := cmp.Diff(state(), made); diff != "" {
+		t.Errorf("after a repair (-got +want):\n%s", diff)
+	}
+
+	// Another subnet replaces the old one everywhere.
+	moved := n
+	moved.Subnet, err = FreeSubnet(append(used, n.Subnet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = moved
+	ensure(true)
+	link, err := netlink.LinkByName(n.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil || len(addrs) != 1 || addrs[0].IP.String() != n.Gateway().String() {
+		t.Errorf("addresses of the bridge: got %v, %v; want %s alone", addrs, err, n.Gateway())
+	}
+	if strings.Contains(state(), subnet.String()) {
+		t.Errorf("the firewall still names %s", subnet)
+	}
+
+	for range 2 { // the second finds nothing
+		if _, err := n.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(state(), before); diff != "" {
+		t.Errorf("after Remove (-got +want):\n%s", diff)
+	}
+	if _, err := os.Stat(n.SharedDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("shared folder: %v", err)
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "there"
+	}
+	return err.Error()
+}
