@@ -23,7 +23,10 @@ var kinds = map[string]string{
 	"internal/node":                  "root",
 	"internal/node/controlserver":    "stage",
 	"internal/kubelet":               "root",
+	"internal/kubelet/cri":           "adapter",
+	"internal/kubelet/cri/crifake":   "leaf", // a runtime for tests
 	"internal/kubelet/observed":      "state",
+	"internal/kubelet/pleg":          "stage",
 	"internal/kubelet/reason":        "leaf",
 	"internal/kubelet/runtimelabels": "leaf",
 	"internal/version":               "leaf",

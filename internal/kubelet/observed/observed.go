@@ -3,7 +3,11 @@
 // last inspection of each.
 //
 // Values are snapshots: whoever made one does not change it afterwards, so any
-// goroutine may read it. The one writer of the cache is package pleg.
+// goroutine may read it. The one writer of the cache is package pleg; any
+// goroutine may read it or wait in it.
+//
+// Moments are compared by their monotonic clock reading, so they come from
+// time.Now of this process and a stepped wall clock changes nothing.
 package observed
 
 import (
@@ -75,12 +79,11 @@ type ContainerStatus struct {
 	StartedAt    time.Time // zero: not started
 	FinishedAt   time.Time // zero: not ended
 	ExitCode     int32
-	Signal       int32
 	Reason       string // the runtime's word, such as OOMKilled
 	Message      string // the termination message, read from its file or log
 	Image        string // as the pod names it
-	ImageID      string // as the runtime resolved it
-	ImageRef     string
+	ImageID      string // the digested reference in use: what the API shows as imageID
+	ImageRef     string // the runtime's own name of the image on this machine; empty with runtimes before containerd 2
 	Hash         string // of the container's specification, as labelled when it was created
 	RestartCount int32
 	LogPath      string

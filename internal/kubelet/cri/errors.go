@@ -1,0 +1,53 @@
+package cri
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A callError is what the runtime answered, in its own words, with the error
+// of ours that it means.
+type callError struct {
+	text string
+	kind error // nil: none of ours
+}
+
+func (e *callError) Error() string { return e.text }
+func (e *callError) Unwrap() error { return e.kind }
+
+// translate turns an error of gRPC into ours. It drops the "rpc error: code"
+// that says nothing to whoever reads it in an event.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	s := status.Convert(err)
+	e := &callError{text: s.Message()}
+	switch s.Code() {
+	case codes.NotFound:
+		e.kind = ErrNotFound
+	case codes.Unavailable:
+		e.kind = ErrUnavailable
+	case codes.DeadlineExceeded:
+		e.kind = context.DeadlineExceeded
+	case codes.Canceled:
+		e.kind = context.Canceled
+	default:
+	}
+	if e.text == "" {
+		e.text = s.Code().String()
+	}
+	return e
+}
+
+// gone returns nil for the error that says that a thing to be stopped or
+// removed is not there.
+func gone(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
