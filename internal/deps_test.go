@@ -38,6 +38,8 @@ var kinds = map[string]string{
 	"internal/runtimehost":           "stage",
 	"internal/testenv":               "leaf",
 	"internal/kubelet/podcgroup":     "adapter",
+	"internal/kubelet/hoststats":     "adapter",
+	"internal/kubelet/nodestatus":    "stage",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so

@@ -1,0 +1,358 @@
+// Package nodestatus keeps the API's picture of this machine true: it
+// registers the Node, reports its status and renews its lease.
+//
+// It reads the runtime's own report, the machine and how full it is; it writes
+// one Node and one Lease. Two goroutines run: one looks and reports, one renews
+// the lease, so that a runtime that hangs makes the node not ready but never
+// makes it look dead. What the last look saw may be asked from any goroutine.
+//
+//	start ─► look at the runtime ─► register ─► report Ready=False ─► … ─► Ready
+//	            ▲ every 0.2 s until ready, then every 5 s
+//	report: when something changed, and every 5 minutes
+package nodestatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// runtime is the container runtime. Calls end with their context.
+type runtime interface {
+	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
+	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+}
+
+// machine is what we run on. Its answers are the caller's to keep.
+type machine interface {
+	Machine() (v1.ResourceList, v1.NodeSystemInfo, error)
+	Free() (stats.NodeStats, error)
+}
+
+// nodes is the part of the API's Node client that is used.
+type nodes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
+	Create(ctx context.Context, node *v1.Node, opts metav1.CreateOptions) (*v1.Node, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
+}
+
+// leases is the part of the API's Lease client, in the namespace
+// kube-node-lease, that is used.
+type leases interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// events records events; a record.EventRecorder is one.
+type events interface {
+	Eventf(object apiruntime.Object, eventType, reason, format string, args ...any)
+}
+
+// A Check is a part of the kubelet that the node's readiness depends on.
+type Check struct {
+	Name string       // as shown in the condition: "PLEG" reads `PLEG is not healthy: …`
+	Err  func() error // nil: healthy; called from one goroutine, must not block
+}
+
+// Config says which node this is and what it is made of. All fields are
+// needed but those with a default.
+type Config struct {
+	Node    string // the Node's name
+	Nodes   nodes
+	Leases  leases
+	Runtime runtime
+	Machine machine
+	Events  events
+	Log     *slog.Logger
+
+	Addresses   []netip.Addr      // the node's own, primary first, reported as InternalIP
+	KubeletPort int               // of the kubelet's HTTPS API
+	Version     string            // reported as kubeletVersion: the Kubernetes version we behave as
+	Labels      map[string]string // on top of hostname, OS and architecture; default: none
+	Taints      []v1.Taint        // put on a node that we create, never on one that exists; default: none
+	MaxPods     int64             // default: 110
+	Reserved    v1.ResourceList   // kept from pods, on top of the eviction thresholds; default: nothing
+	Checks      []Check           // default: none
+
+	LookPeriod      time.Duration // between looks at the runtime; default: 5s
+	StartPeriod     time.Duration // the same until the node is ready; default: 200ms
+	CallTimeout     time.Duration // of one call to the runtime or the API; default: 10s
+	StatusFrequency time.Duration // between comparisons with the API's Node; default: 10s
+	ReportFrequency time.Duration // between reports of an unchanged status; default: 5m
+	LeaseDuration   time.Duration // after which others take the node for dead; renewed at a quarter; default: 40s
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&c.LookPeriod, 5*time.Second)
+	set(&c.StartPeriod, 200*time.Millisecond)
+	set(&c.CallTimeout, 10*time.Second)
+	set(&c.StatusFrequency, 10*time.Second)
+	set(&c.ReportFrequency, 5*time.Minute)
+	set(&c.LeaseDuration, 40*time.Second)
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	return c
+}
+
+// A Reporter keeps one Node up to date.
+type Reporter struct {
+	cfg   Config
+	log   *slog.Logger
+	poke  chan struct{} // capacity 1: wakes the reporting goroutine
+	ready chan struct{} // closed when the node was first reported ready
+
+	mu struct {
+		sync.Mutex
+		look look
+		node *v1.Node // as last read or written; never changed in place
+	}
+
+	// Of the reporting goroutine alone:
+	reportedAt time.Time
+	lastErr    string // of the last report, to log changes only
+}
+
+// New prepares a Reporter; Run starts it.
+func New(cfg Config) *Reporter {
+	r := &Reporter{
+		cfg:   cfg.withDefaults(),
+		log:   cfg.Log.With("node", cfg.Node),
+		poke:  make(chan struct{}, 1),
+		ready: make(chan struct{}),
+	}
+	r.mu.look = look{runtimeErr: errRuntimeDown, networkErr: errNetworkUnknown}
+	return r
+}
+
+// Ready is closed once the API has the node as ready for the first time.
+func (r *Reporter) Ready() <-chan struct{} { return r.ready }
+
+// RuntimeErr says why the runtime cannot run pods, or nil.
+func (r *Reporter) RuntimeErr() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.look.runtimeErr
+}
+
+// NetworkErr says why pods with a network of their own cannot start, or nil.
+func (r *Reporter) NetworkErr() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.look.networkErr
+}
+
+// Node returns the Node as the API last had it, or nil before registration.
+// The caller must not change it.
+func (r *Reporter) Node() *v1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.node
+}
+
+// Poke asks for a look and a report now. It never blocks.
+func (r *Reporter) Poke() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run registers the node, reports and renews until ctx is done. The Node and
+// its lease stay: pods outlive the agent.
+func (r *Reporter) Run(ctx context.Context) error {
+	r.lookAtRuntime(ctx)
+	if err := r.register(ctx); err != nil {
+		return err
+	}
+	r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, "Starting", "Starting kubelet.")
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { r.renew(ctx) })
+	r.reportLoop(ctx)
+	return nil
+}
+
+func (r *Reporter) reportLoop(ctx context.Context) {
+	isReady := r.report(ctx)
+	comparedAt := time.Now()
+	for {
+		period := r.cfg.LookPeriod
+		if !isReady {
+			period = r.cfg.StartPeriod
+		}
+		timer := time.NewTimer(period)
+		poked := false
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-r.poke:
+			timer.Stop()
+			poked = true
+		case <-timer.C:
+		}
+		changed := r.lookAtRuntime(ctx)
+		if changed || poked || r.readinessDiffers() || time.Since(comparedAt) >= r.cfg.StatusFrequency {
+			isReady = r.report(ctx) || isReady // slow looks for good, once it was ready
+			comparedAt = time.Now()
+		}
+	}
+}
+
+// readinessDiffers reports whether a check has changed its mind since the last
+// report.
+func (r *Reporter) readinessDiffers() bool {
+	node := r.Node()
+	return node == nil || conditionIs(node, v1.NodeReady, v1.ConditionTrue) != (r.notReady() == nil)
+}
+
+// report brings the API's Node up to date and returns whether it is ready.
+func (r *Reporter) report(ctx context.Context) bool {
+	ready, err := r.tryReport(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != r.lastErr {
+		r.lastErr = text
+		if err != nil {
+			r.log.Warn("Node status was not reported, will retry", "err", err)
+		} else {
+			r.log.Info("Node status is reported again")
+		}
+	}
+	if ready {
+		select {
+		case <-r.ready:
+		default:
+			close(r.ready)
+		}
+	}
+	return ready
+}
+
+func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
+	callCtx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
+	defer cancel()
+	// Version 0: any state the API has at hand will do, as for the upstream kubelet.
+	node, err := r.cfg.Nodes.Get(callCtx, r.cfg.Node, metav1.GetOptions{ResourceVersion: "0"})
+	if isNotFound(err) {
+		r.log.Warn("Node object is gone, registering again")
+		return false, r.tryRegister(callCtx)
+	} else if err != nil {
+		return false, fmt.Errorf("get node: %w", err)
+	}
+	wanted := node.DeepCopy()
+	told, err := r.fill(wanted)
+	if err != nil {
+		return false, err
+	}
+	if sameStatus(&node.Status, &wanted.Status) && time.Since(r.reportedAt) < r.cfg.ReportFrequency {
+		r.keep(node)
+		return conditionIs(node, v1.NodeReady, v1.ConditionTrue), nil
+	}
+	data, err := statusPatch(node, wanted)
+	if err != nil {
+		return false, fmt.Errorf("compute the status patch: %w", err)
+	}
+	node, err = r.cfg.Nodes.Patch(callCtx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return false, fmt.Errorf("patch node status: %w", err)
+	}
+	r.reportedAt = time.Now()
+	r.keep(node)
+	for _, reason := range told {
+		r.log.Info("Node condition changed", "reason", reason)
+		r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.cfg.Node, reason)
+	}
+	return conditionIs(node, v1.NodeReady, v1.ConditionTrue), nil
+}
+
+func (r *Reporter) keep(node *v1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.node = node
+}
+
+// fill writes this machine into node, and returns the reasons of conditions
+// that changed.
+func (r *Reporter) fill(node *v1.Node) ([]string, error) {
+	has, info, err := r.cfg.Machine.Machine()
+	if err != nil {
+		return nil, fmt.Errorf("read the machine: %w", err)
+	}
+	free, err := r.cfg.Machine.Free()
+	if err != nil {
+		return nil, fmt.Errorf("read how full the machine is: %w", err)
+	}
+	r.mu.Lock()
+	seen := r.mu.look
+	r.mu.Unlock()
+	f := facts{now: metav1.Now(), has: has, info: info, free: free, notReady: r.notReady()}
+	f.info.ContainerRuntimeVersion, f.info.KubeletVersion = seen.version, r.cfg.Version
+	f.handlers, f.features = seen.handlers, seen.features
+	return apply(&node.Status, r.cfg, f), nil
+}
+
+// notReady joins all that keeps the node from being ready, or returns nil.
+func (r *Reporter) notReady() []error {
+	var errs []error
+	for _, check := range r.cfg.Checks {
+		if err := check.Err(); err != nil {
+			errs = append(errs, fmt.Errorf("%s is not healthy: %w", check.Name, err))
+		}
+	}
+	if err := r.RuntimeErr(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := r.NetworkErr(); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// reference names the Node in events. Its UID is its name, as the upstream
+// kubelet has it, so that events of one node go together over re-registration.
+func (r *Reporter) reference() *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.cfg.Node, UID: types.UID(r.cfg.Node)}
+}
+
+// pause waits, or returns false when ctx is done first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+var (
+	errRuntimeDown    = errors.New("container runtime is down")
+	errNetworkUnknown = errors.New("container runtime network not ready: the runtime has not reported yet")
+)

@@ -1,0 +1,110 @@
+package nodestatus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	goruntime "runtime"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The waits between attempts to register, as for the upstream kubelet.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 7 * time.Second
+)
+
+// register makes sure that the API has this node, however long that takes.
+func (r *Reporter) register(ctx context.Context) error {
+	for wait, failed := firstRetry, false; ; wait = min(2*wait, lastRetry) {
+		callCtx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
+		err := r.tryRegister(callCtx)
+		cancel()
+		if err == nil {
+			r.log.Info("Node is registered")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !failed {
+			r.log.Warn("Node is not registered, will retry", "err", err)
+			failed = true
+		}
+		if !pause(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// tryRegister creates the Node, or adopts the one that exists: its labels are
+// completed, its taints and whatever else others gave it stay.
+func (r *Reporter) tryRegister(ctx context.Context) error {
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Labels: r.labels()},
+		Spec:       v1.NodeSpec{Taints: r.cfg.Taints},
+	}
+	if _, err := r.fill(node); err != nil {
+		return err
+	}
+	created, err := r.cfg.Nodes.Create(ctx, node, metav1.CreateOptions{})
+	if err == nil {
+		r.keep(created)
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node: %w", err)
+	}
+	existing, err := r.cfg.Nodes.Get(ctx, r.cfg.Node, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get node: %w", err)
+	}
+	data, err := labelPatch(existing, r.labels())
+	if err != nil {
+		return err
+	}
+	if data != nil {
+		existing, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+		if err != nil {
+			return fmt.Errorf("patch node labels: %w", err)
+		}
+	}
+	r.keep(existing)
+	return nil
+}
+
+func (r *Reporter) labels() map[string]string {
+	labels := map[string]string{
+		v1.LabelHostname:   r.cfg.Node,
+		v1.LabelOSStable:   goruntime.GOOS,
+		v1.LabelArchStable: goruntime.GOARCH,
+	}
+	maps.Copy(labels, r.cfg.Labels)
+	return labels
+}
+
+// labelPatch computes what is missing of labels on node; nil: nothing.
+func labelPatch(node *v1.Node, labels map[string]string) ([]byte, error) {
+	missing := map[string]string{}
+	for key, value := range labels {
+		if have, ok := node.Labels[key]; !ok || have != value {
+			missing[key] = value
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "labels": missing}})
+	if err != nil {
+		return nil, fmt.Errorf("encode label patch: %w", err)
+	}
+	return data, nil
+}
+
+func isNotFound(err error) bool { return apierrors.IsNotFound(err) }

@@ -1,0 +1,261 @@
+package nodestatus
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// The hard eviction thresholds that the upstream kubelet has by default. What
+// lies below them is not for pods.
+const (
+	memoryThreshold = 100 << 20 // bytes
+	diskThreshold   = 10        // percent of bytes
+	inodeThreshold  = 5         // percent of inodes
+	pidThreshold    = 5         // percent of identifiers; upstream has no default and never reports pressure
+)
+
+// facts is all that a status is computed from.
+type facts struct {
+	now      metav1.Time
+	has      v1.ResourceList
+	info     v1.NodeSystemInfo
+	free     stats.NodeStats
+	notReady []error
+	handlers []v1.NodeRuntimeHandler
+	features *v1.NodeFeatures
+}
+
+// apply writes the facts into a status, leaving what others own in it
+// (resources and conditions that we do not know), and returns the reasons of
+// the conditions that changed, for events.
+func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
+	capacity := f.has.DeepCopy()
+	capacity[v1.ResourcePods] = *resource.NewQuantity(cfg.MaxPods, resource.DecimalSI)
+	if status.Capacity == nil {
+		status.Capacity = v1.ResourceList{}
+	}
+	if status.Allocatable == nil {
+		status.Allocatable = v1.ResourceList{}
+	}
+	for name, quantity := range capacity {
+		status.Capacity[name] = quantity
+	}
+	for name, quantity := range allocatable(status.Capacity, cfg.Reserved) {
+		status.Allocatable[name] = quantity
+	}
+	status.Addresses = nil
+	for _, ip := range cfg.Addresses {
+		status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: cfg.Node})
+	status.DaemonEndpoints.KubeletEndpoint.Port = int32(cfg.KubeletPort)
+	status.NodeInfo = f.info
+	status.RuntimeHandlers = f.handlers
+	status.Features = f.features
+
+	var told []string
+	for _, c := range conditions(f) {
+		if setCondition(status, c.NodeCondition) {
+			told = append(told, c.event)
+		}
+	}
+	return told
+}
+
+// allocatable is what pods may ask for of a capacity.
+func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
+	free := capacity.DeepCopy()
+	take := func(name v1.ResourceName, amount resource.Quantity) {
+		left, ok := free[name]
+		if !ok {
+			return
+		}
+		left.Sub(amount)
+		if left.Sign() < 0 {
+			left.Set(0)
+		}
+		free[name] = left
+	}
+	for name, amount := range reserved {
+		take(name, amount)
+	}
+	take(v1.ResourceMemory, *resource.NewQuantity(memoryThreshold, resource.BinarySI))
+	disk := capacity[v1.ResourceEphemeralStorage]
+	take(v1.ResourceEphemeralStorage, *resource.NewQuantity(disk.Value()/100*diskThreshold, resource.BinarySI))
+	for name, amount := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			take(v1.ResourceMemory, amount) // the kernel took them out of it already
+		}
+	}
+	return free
+}
+
+// condition is a condition with the reason of the event that tells of it.
+type condition struct {
+	v1.NodeCondition
+	event string
+}
+
+// conditions computes the four conditions of a node; Ready is last, as the
+// upstream kubelet orders them.
+func conditions(f facts) []condition {
+	all := []condition{
+		pressure(v1.NodeMemoryPressure, lowMemory(f.free),
+			"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory",
+			"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"),
+		pressure(v1.NodeDiskPressure, lowDisk(f.free),
+			"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure",
+			"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"),
+		pressure(v1.NodePIDPressure, lowPIDs(f.free),
+			"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID",
+			"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"),
+		ready(f.notReady),
+	}
+	for i := range all {
+		all[i].LastHeartbeatTime, all[i].LastTransitionTime = f.now, f.now
+	}
+	return all
+}
+
+// pressure is one of the three pressure conditions; the words are the upstream
+// kubelet's: reason, message and event where there is pressure, then where not.
+func pressure(kind v1.NodeConditionType, is bool, words ...string) condition {
+	status := v1.ConditionTrue
+	if !is {
+		status = v1.ConditionFalse
+		words = words[3:]
+	}
+	return condition{v1.NodeCondition{Type: kind, Status: status, Reason: words[0], Message: words[1]}, words[2]}
+}
+
+func ready(notReady []error) condition {
+	if err := utilerrors.NewAggregate(notReady); err != nil {
+		return condition{v1.NodeCondition{
+			Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: err.Error(),
+		}, "NodeNotReady"}
+	}
+	return condition{v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+	}, "NodeReady"}
+}
+
+func lowMemory(free stats.NodeStats) bool {
+	return free.Memory != nil && free.Memory.AvailableBytes != nil && *free.Memory.AvailableBytes < memoryThreshold
+}
+
+func lowDisk(free stats.NodeStats) bool {
+	disk := free.Fs
+	return disk != nil && (below(disk.AvailableBytes, disk.CapacityBytes, diskThreshold) ||
+		below(disk.InodesFree, disk.Inodes, inodeThreshold))
+}
+
+func lowPIDs(free stats.NodeStats) bool {
+	if free.Rlimit == nil || free.Rlimit.MaxPID == nil || free.Rlimit.NumOfRunningProcesses == nil {
+		return false
+	}
+	whole := *free.Rlimit.MaxPID
+	left := whole - *free.Rlimit.NumOfRunningProcesses
+	return left < whole*pidThreshold/100
+}
+
+// below compares a part with a percentage of the whole. A filesystem without a
+// fixed number of inodes says 0 of 0, which is not low.
+func below(part, whole *uint64, percent uint64) bool {
+	return part != nil && whole != nil && *whole > 0 && *part < *whole/100*percent
+}
+
+// setCondition puts a condition into a status, keeping the time of its last
+// transition, and reports whether its status changed.
+func setCondition(status *v1.NodeStatus, c v1.NodeCondition) bool {
+	i := slices.IndexFunc(status.Conditions, func(have v1.NodeCondition) bool { return have.Type == c.Type })
+	if i < 0 {
+		status.Conditions = append(status.Conditions, c)
+		return true
+	}
+	changed := status.Conditions[i].Status != c.Status
+	if !changed {
+		c.LastTransitionTime = status.Conditions[i].LastTransitionTime
+	}
+	status.Conditions[i] = c
+	return changed
+}
+
+func conditionIs(node *v1.Node, kind v1.NodeConditionType, want v1.ConditionStatus) bool {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == kind {
+			return node.Status.Conditions[i].Status == want
+		}
+	}
+	return false
+}
+
+// sameStatus compares two statuses but for the times of heartbeats.
+func sameStatus(a, b *v1.NodeStatus) bool {
+	a, b = a.DeepCopy(), b.DeepCopy()
+	for _, status := range []*v1.NodeStatus{a, b} {
+		for i := range status.Conditions {
+			status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// statusPatch computes the patch that makes node's status wanted's, of this
+// very Node.
+//
+// The API merges addresses by type, which cannot hold two of one type, so
+// changed addresses are replaced as a whole.
+func statusPatch(node, wanted *v1.Node) ([]byte, error) {
+	next := node.DeepCopy()
+	next.Status = *wanted.Status.DeepCopy()
+	replace := len(node.Status.Addresses) > 0 && !slices.Equal(node.Status.Addresses, next.Status.Addresses)
+	if replace {
+		next.Status.Addresses = node.Status.Addresses
+	}
+	before, err := json.Marshal(node)
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(next)
+	if err != nil {
+		return nil, err
+	}
+	data, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Node{})
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]any{}
+	if err := json.Unmarshal(data, &patch); err != nil {
+		return nil, err
+	}
+	if replace {
+		status, ok := patch["status"].(map[string]any)
+		if !ok {
+			status = map[string]any{}
+			patch["status"] = status
+		}
+		addresses := []any{map[string]string{"$patch": "replace"}}
+		for _, address := range wanted.Status.Addresses {
+			addresses = append(addresses, address)
+		}
+		status["addresses"] = addresses
+	}
+	if node.UID != "" {
+		patch["metadata"] = map[string]any{"uid": node.UID}
+	}
+	out, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return out, nil
+}
