@@ -7,16 +7,19 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // Need skips t unless the machine offers every named thing; it fails t where
-// HOLDFAST_REQUIRE promises it. Names: root, loop, or that of a program in PATH.
+// HOLDFAST_REQUIRE promises it. Names: root, loop, runtime (the bundled container
+// runtime; see RuntimeDir), or that of a program in PATH.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -43,8 +46,54 @@ func has(name string) error {
 	case "loop":
 		_, err := os.Stat("/dev/loop-control")
 		return err
+	case "runtime":
+		_, err := runtimeDir()
+		return err
 	default:
 		_, err := exec.LookPath(name)
 		return err
 	}
+}
+
+// RuntimeDir returns the folder of the bundled container runtime, absolute: where
+// the variable HOLDFAST_RUNTIME_DIR says, or bin/runtime in this module. It needs
+// "runtime" as Need does.
+func RuntimeDir(t testing.TB) string {
+	t.Helper()
+	Need(t, "runtime")
+	dir, err := runtimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func runtimeDir() (string, error) {
+	dir := os.Getenv("HOLDFAST_RUNTIME_DIR")
+	if dir == "" {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(root, "bin", "runtime")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "containerd")); err != nil {
+		return "", fmt.Errorf("no bundled runtime (runtime/build.sh makes it): %w", err)
+	}
+	return filepath.Abs(dir)
+}
+
+// moduleRoot returns the nearest folder above the test's that has a go.mod.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no go.mod above the test's folder")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
 }
