@@ -40,6 +40,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podcgroup":     "adapter",
 	"internal/kubelet/hoststats":     "adapter",
 	"internal/kubelet/nodestatus":    "stage",
+	"internal/kubelet/crilog":        "leaf",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
