@@ -32,6 +32,8 @@ var kinds = map[string]string{
 	"internal/version":               "leaf",
 	"internal/instance":              "leaf",
 	"internal/kubelet/staticpod":     "leaf",
+	"internal/localapi":              "root",
+	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
 	"internal/manifest":              "leaf",
 	"internal/rungroup":              "leaf",

@@ -1,0 +1,171 @@
+package localapi
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/util/openapi"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+)
+
+// informerResync replays the informers' caches to their handlers, as the
+// upstream API server's shared informers do.
+const informerResync = 10 * time.Minute
+
+// api is a built API server with its client and informers.
+type api struct {
+	prepared  preparedServer
+	secure    *genericapiserver.SecureServingInfo
+	client    *kubernetes.Clientset // of group system:masters, by loopback
+	loopback  *rest.Config
+	informers informers.SharedInformerFactory
+	stop      <-chan struct{} // closed when the server stops
+}
+
+// preparedServer is upstream's own unexported prepared server.
+type preparedServer struct {
+	*genericapiserver.GenericAPIServer
+	RunWithContext func(context.Context) error
+}
+
+// newAPI builds the API server upon the store at endpoint. What it starts
+// (the storage of each resource) ends with the server.
+func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
+	// Privileged containers are the user's business on their own machine;
+	// without this, validation refuses them.
+	capabilities.Setup(true, 0)
+
+	a := &api{stop: ctx.Done()}
+	var err error
+	if a.secure, err = s.secureServing(); err != nil {
+		return nil, err
+	}
+	a.loopback = s.loopbackConfig()
+	if a.client, err = kubernetes.NewForConfig(a.loopback); err != nil {
+		return nil, fmt.Errorf("make the loopback client: %w", err)
+	}
+	a.informers = informers.NewSharedInformerFactoryWithOptions(a.client, informerResync, informers.WithTransform(trim))
+
+	cfg := s.genericConfig(a)
+	factory, err := storageFactory(cfg, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.secureConfig(ctx, cfg, a); err != nil {
+		return nil, err
+	}
+	server, err := cfg.Complete(a.informers).New("holdfast", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("make the API server: %w", err)
+	}
+	server.ShutdownTimeout = shutdownTimeout
+	if err := s.install(server, cfg, factory, a); err != nil {
+		server.Destroy()
+		return nil, err
+	}
+	prepared := server.PrepareRun()
+	a.prepared = preparedServer{prepared.GenericAPIServer, prepared.RunWithContext}
+	return a, nil
+}
+
+// genericConfig is the API server's configuration without storage and
+// without who may do what.
+func (s *Server) genericConfig(a *api) *genericapiserver.Config {
+	cfg := genericapiserver.NewConfig(legacyscheme.Codecs)
+	cfg.EffectiveVersion = effectiveVersion()
+	cfg.SecureServing = a.secure
+	cfg.LoopbackClientConfig = a.loopback
+	cfg.ExternalAddress = s.Address()
+	cfg.EnableProfiling = false
+	cfg.ShutdownWatchTerminationGracePeriod = shutdownTimeout / 2
+	cfg.StorageObjectCountTracker = nil // feeds priority and fairness, which one node does not need
+	cfg.MergedResourceConfig = resources()
+	cfg.LongRunningFunc = filters.BasicLongRunningRequestCheck(
+		sets.NewString("watch", "proxy"),
+		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
+	)
+	schemes := []*runtime.Scheme{legacyscheme.Scheme}
+	for _, group := range s.cfg.Groups {
+		schemes = append(schemes, group.Scheme)
+	}
+	namer := openapinamer.NewDefinitionNamer(schemes...)
+	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
+	cfg.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
+	cfg.OpenAPIConfig.Info.Title = "Kubernetes"
+	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
+	cfg.OpenAPIV3Config.Info.Title = "Kubernetes"
+	return cfg
+}
+
+func (s *Server) secureServing() (*genericapiserver.SecureServingInfo, error) {
+	cert, err := dynamiccertificates.NewStaticCertKeyContent("serving", s.certs.serving.Cert, s.certs.serving.Key)
+	if err != nil {
+		return nil, fmt.Errorf("use the serving certificate: %w", err)
+	}
+	ca, err := dynamiccertificates.NewStaticCAContent("client-ca", s.pki.CertPEM())
+	if err != nil {
+		return nil, fmt.Errorf("use the authority's certificate: %w", err)
+	}
+	return &genericapiserver.SecureServingInfo{Listener: s.listeners[0], Cert: cert, ClientCA: ca}, nil
+}
+
+// loopbackConfig is how the server's own parts call it. The token is known to
+// this process alone and lives as long.
+func (s *Server) loopbackConfig() *rest.Config {
+	return &rest.Config{
+		Host:               "https://" + s.Address(),
+		BearerToken:        rand.Text(),
+		TLSClientConfig:    rest.TLSClientConfig{CAData: s.pki.CertPEM()},
+		QPS:                -1, // no limit on calls within one process
+		DisableCompression: true,
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	}
+}
+
+// startInformers starts those that were registered since the last call. They
+// live as long as the server: it authorizes by them.
+func (a *api) startInformers() { a.informers.Start(a.stop) }
+
+// trim drops what no informer here reads and what is most of a small object.
+func trim(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// waitReady waits until the server says that it is ready; false: ctx is done.
+func (a *api) waitReady(ctx context.Context) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var status int
+		a.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
+		if status == http.StatusOK {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

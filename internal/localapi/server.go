@@ -1,0 +1,237 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/holdfast-dev/holdfast/internal/localapi/pki"
+)
+
+// Config says where one embedded API keeps its things and under which names
+// it is reached.
+type Config struct {
+	// DataDir is the folder of the store. Required.
+	DataDir string
+	// PKIDir is the folder of the certificates and keys. Required.
+	PKIDir string
+	// RunDir is the folder of the store's socket. Its path must be short: a
+	// socket's path has at most 107 bytes. Required.
+	RunDir string
+	// Listen are the addresses to serve on; port 0 is any free port. The
+	// first must be on loopback: the server calls itself there. Default:
+	// 127.0.0.1:6443.
+	Listen []string
+	// Names are host names and IP addresses to have in the certificate
+	// beside those of Listen, localhost, NodeName and kubernetes.default.svc.
+	Names []string
+	// NodeName is the only node: pods that name no node are bound to it, and
+	// its kubelet alone may create mirror pods that refer to other objects.
+	// Required.
+	NodeName string
+	// ServiceCIDR is where services get their cluster IPs from. Default:
+	// 10.96.0.0/16. It cannot be changed once the store was made.
+	ServiceCIDR string
+	// Groups are API groups to serve beside upstream's, such as
+	// metrics.k8s.io. Their types must have upstream's generated OpenAPI.
+	Groups []*genericapiserver.APIGroupInfo
+	// Log gets what an operator should see; libraries go to debug level.
+	// Required.
+	Log *slog.Logger
+}
+
+const (
+	defaultListen      = "127.0.0.1:6443"
+	defaultServiceCIDR = "10.96.0.0/16"
+	// shutdownTimeout is how long a stopping server waits for its clients.
+	shutdownTimeout = 2 * time.Second
+)
+
+func (c Config) withDefaults() Config {
+	if len(c.Listen) == 0 {
+		c.Listen = []string{defaultListen}
+	}
+	if c.ServiceCIDR == "" {
+		c.ServiceCIDR = defaultServiceCIDR
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	for name, value := range map[string]string{"DataDir": c.DataDir, "PKIDir": c.PKIDir, "RunDir": c.RunDir, "NodeName": c.NodeName} {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("%s is empty", name))
+		}
+	}
+	if host, _, err := net.SplitHostPort(c.Listen[0]); err != nil {
+		errs = append(errs, fmt.Errorf("listen address %q: %w", c.Listen[0], err))
+	} else if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		errs = append(errs, fmt.Errorf("listen address %q: the first must be a loopback IP address", c.Listen[0]))
+	}
+	if _, _, err := net.ParseCIDR(c.ServiceCIDR); err != nil {
+		errs = append(errs, fmt.Errorf("service CIDR: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// A Server is one embedded API.
+type Server struct {
+	cfg       Config
+	log       *slog.Logger
+	pki       *pki.Authority
+	certs     certificates
+	listeners []net.Listener
+	ready     chan struct{} // closed by Run
+
+	mu struct {
+		sync.Mutex
+		secure *genericapiserver.SecureServingInfo // nil until Run has built it
+		api    *genericapiserver.GenericAPIServer
+	}
+}
+
+// New prepares the certificates and opens the listeners. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("embedded API: %w", err)
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, ready: make(chan struct{})}
+	if err := s.listen(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.prepareCertificates(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) listen() error {
+	for _, address := range s.cfg.Listen {
+		l, err := net.Listen("tcp", address) //nolint:noctx // a listen on an address does not wait
+		if err != nil {
+			return fmt.Errorf("serve the embedded API: %w", err)
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return nil
+}
+
+// Close releases the listeners of a Server that is not going to run.
+func (s *Server) Close() error {
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Ready is closed once the API answers, its default objects are there and
+// its controllers have started.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Address is host:port of the first listener, on loopback.
+func (s *Server) Address() string { return s.listeners[0].Addr().String() }
+
+// Port is the port of the first listener.
+func (s *Server) Port() int { return s.listeners[0].Addr().(*net.TCPAddr).Port }
+
+// Run serves until ctx is done, and returns once everything that it started
+// has ended and the store is closed. A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	lock, err := openStore(s.cfg.DataDir)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	store, err := startEtcd(ctx, s.cfg.DataDir, s.cfg.RunDir, s.log)
+	if err != nil {
+		return errors.Join(err, lock.Close(), s.Close())
+	}
+	err = s.runOn(ctx, store)
+	store.stop()
+	return errors.Join(err, lock.Close())
+}
+
+// runOn serves from a store that runs.
+func (s *Server) runOn(ctx context.Context, store *etcd) error {
+	// The server outlives ctx, so that the controllers can finish through it.
+	serverCtx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServer()
+	a, err := s.newAPI(serverCtx, store.endpoint())
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	s.publish(a)
+
+	var servers, workers sync.WaitGroup
+	defer servers.Wait()
+	defer stopServer()
+	errs := make(chan error, len(s.listeners)+1) // one for each sender
+	servers.Go(func() { errs <- a.prepared.RunWithContext(serverCtx) })
+	for _, l := range s.listeners[1:] {
+		servers.Go(func() { errs <- s.Serve(serverCtx, l) })
+	}
+
+	workerCtx, stopWorkers := context.WithCancel(ctx)
+	defer workers.Wait()
+	defer stopWorkers()
+	workers.Go(func() {
+		if !a.waitReady(workerCtx) {
+			return
+		}
+		if err := s.runControllers(workerCtx, a, s.setReady); err != nil {
+			errs <- err
+		}
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-errs:
+		return fmt.Errorf("serve the embedded API: %w", err)
+	case err := <-store.server.Err():
+		return fmt.Errorf("the store stopped: %w", err)
+	}
+}
+
+func (s *Server) setReady() {
+	s.log.Info("the API is ready", "address", s.Address())
+	close(s.ready)
+}
+
+// publish lets Serve use the API.
+func (s *Server) publish(a *api) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.api, s.mu.secure = a.prepared.GenericAPIServer, a.secure
+}
+
+// Serve serves the API on one more listener until ctx is done. It waits until
+// the API is built. The certificate has the names that Config gave it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	s.mu.Lock()
+	api, secure := s.mu.api, s.mu.secure
+	s.mu.Unlock()
+	if api == nil {
+		select {
+		case <-s.ready:
+			return s.Serve(ctx, l)
+		case <-ctx.Done():
+			return l.Close()
+		}
+	}
+	info := *secure
+	info.Listener = l
+	done, _, err := info.Serve(api.Handler, shutdownTimeout, ctx.Done())
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve the API on %s: %w", l.Addr(), err), l.Close())
+	}
+	<-done
+	return nil
+}
