@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/node"
+)
+
+func newDown(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the node's pods, then the node",
+		Long: `Stops every pod, giving each its grace period, then the node and its private
+container runtime. Nothing is deleted: "holdfast up" starts the same pods again.
+
+(SIGTERM to "holdfast up" stops the node alone: its pods go on.)`,
+		Example: "  holdfast down\n  holdfast down --root-dir /srv/node",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in, err := g.open()
+			if err != nil {
+				return err
+			}
+			step := func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) }
+			err = control.NewClient(in.ControlSocket()).Down(cmd.Context(), step)
+			if errors.Is(err, control.ErrNotRunning) {
+				err = node.Down(cmd.Context(), in, step)
+			}
+			if err != nil {
+				return fmt.Errorf("stop the node in %s: %w", in.Root, err)
+			}
+			step("The node is down.")
+			return nil
+		},
+	}
+}

@@ -1,0 +1,107 @@
+// Command holdfast is a Kubernetes node in one binary.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args))
+}
+
+// Exit codes.
+const (
+	exitFailed     = 1
+	exitNotRunning = 3 // of status: as systemctl's for a unit that does not run
+	exitFaults     = 4 // of status: the node runs and something is wrong
+)
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	err  error // nil: all is said already
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func run(ctx context.Context, args []string) int {
+	if filepath.Base(args[0]) == "kubectl" {
+		args = append([]string{args[0], "kubectl"}, args[1:]...)
+	}
+	cmd := newCommand()
+	cmd.SetArgs(args[1:])
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code := exitFailed
+	if e, ok := errors.AsType[*exitError](err); ok {
+		code, err = e.code, e.err
+	}
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Error: %v\n", err)
+	}
+	return code
+}
+
+// global holds the flags that every command shares.
+type global struct {
+	rootDir string
+}
+
+func newCommand() *cobra.Command {
+	g := &global{}
+	cmd := &cobra.Command{
+		Use:   "holdfast",
+		Short: "A Kubernetes node in one binary",
+		Long: `Holdfast runs pods on this machine from a folder of manifests, with real
+containers and the real Kubernetes API, and no control plane to install.`,
+		Example: `  holdfast up --detach                     # start a node
+  cp web.yaml /var/lib/holdfast/manifests  # run a pod
+  holdfast status                          # what runs, and what is wrong
+  holdfast kubectl get pods -A             # the Kubernetes API, as anywhere`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root := os.Getenv("HOLDFAST_ROOT_DIR")
+	if root == "" {
+		root = instance.DefaultRoot
+	}
+	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newUninstall(g), newKubectl(g), newVersion())
+	return cmd
+}
+
+// open returns the instance that the command is about.
+func (g *global) open() (*instance.Instance, error) {
+	return instance.Open(g.rootDir)
+}
+
+// rootDirFlag returns what to add to a command in a hint so that it is about
+// the same instance.
+func rootDirFlag(in *instance.Instance) string {
+	if in.Root == instance.DefaultRoot {
+		return ""
+	}
+	root := in.Root
+	if strings.ContainsAny(root, " \t'\"$&;|") {
+		root = "'" + strings.ReplaceAll(root, "'", `'\''`) + "'"
+	}
+	return " --root-dir " + root
+}

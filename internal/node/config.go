@@ -1,0 +1,151 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+)
+
+// ConfigAPIVersion and ConfigKind head a configuration file.
+const (
+	ConfigAPIVersion = "holdfast.dev/v1alpha1"
+	ConfigKind       = "NodeConfiguration"
+)
+
+// A Config says what one node is. Its JSON names are those of the file that
+// "holdfast up --config" reads; the flags have the same names in their own
+// spelling, and win over the file.
+type Config struct {
+	// RootDir holds everything that the node keeps. Default /var/lib/holdfast.
+	RootDir string `json:"rootDir,omitempty"`
+
+	// ManifestDir is the folder that pods are read from. Default
+	// <rootDir>/manifests, which is made if it does not exist; another folder
+	// may appear later.
+	ManifestDir string `json:"manifestDir,omitempty"`
+
+	// NodeName is the name of the Node object. Default: the host's name in
+	// lower case. A wrong name is an error at start.
+	NodeName string `json:"nodeName,omitempty"`
+
+	// APIPort is where the embedded API listens, on loopback and on the pods'
+	// bridge. Default 6443; 0 in a file, or on the command line, is any free
+	// port.
+	APIPort *int `json:"apiPort,omitempty"`
+
+	// KubeletPort is where the kubelet's API listens. Default 10250; 0 is any
+	// free port.
+	KubeletPort *int `json:"kubeletPort,omitempty"`
+
+	// ContainerRuntimeEndpoint names a runtime that is there already, such as
+	// unix:///run/containerd/containerd.sock. Default: a private containerd.
+	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint,omitempty"`
+
+	// Log takes what operators read. Progress is called with each step of a
+	// start, Ready once when the node is ready; both may be nil.
+	Log      *slog.Logger             `json:"-"`
+	Progress func(step string)        `json:"-"`
+	Ready    func(*instance.Instance) `json:"-"`
+}
+
+// Default ports, the ones that Kubernetes uses.
+const (
+	DefaultAPIPort     = 6443
+	DefaultKubeletPort = 10250
+)
+
+// LoadConfig reads a configuration file. It refuses fields that it does not
+// know, since one that is ignored is one that somebody relies on.
+func LoadConfig(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	var file struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Config
+	}
+	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if file.APIVersion != ConfigAPIVersion || file.Kind != ConfigKind {
+		return Config{}, fmt.Errorf("configuration %s: apiVersion is %q and kind is %q; want %q and %q",
+			path, file.APIVersion, file.Kind, ConfigAPIVersion, ConfigKind)
+	}
+	return file.Config, nil
+}
+
+// Complete returns c with every default set, or everything that is wrong with it.
+func (c Config) Complete() (Config, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return c, err
+	}
+	return c, c.validate()
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.RootDir == "" {
+		c.RootDir = instance.DefaultRoot
+	}
+	root, err := filepath.Abs(c.RootDir)
+	if err != nil {
+		return c, fmt.Errorf("root folder: %w", err)
+	}
+	c.RootDir = root
+	if c.ManifestDir == "" {
+		c.ManifestDir = filepath.Join(c.RootDir, "manifests")
+	}
+	if c.ManifestDir, err = filepath.Abs(c.ManifestDir); err != nil {
+		return c, fmt.Errorf("manifest folder: %w", err)
+	}
+	if c.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return c, fmt.Errorf("name of the node: %w", err)
+		}
+		c.NodeName = strings.ToLower(host)
+	}
+	if c.APIPort == nil {
+		c.APIPort = new(DefaultAPIPort)
+	}
+	if c.KubeletPort == nil {
+		c.KubeletPort = new(DefaultKubeletPort)
+	}
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	if c.Ready == nil {
+		c.Ready = func(*instance.Instance) {}
+	}
+	return c, nil
+}
+
+// validate returns everything that is wrong with c.
+func (c Config) validate() error {
+	var errs []error
+	for _, problem := range validation.IsDNS1123Subdomain(c.NodeName) {
+		errs = append(errs, fmt.Errorf("nodeName %q: %s (name one with --node-name)", c.NodeName, problem))
+	}
+	for name, port := range map[string]int{"apiPort": *c.APIPort, "kubeletPort": *c.KubeletPort} {
+		if port < 0 || port > 65535 {
+			errs = append(errs, fmt.Errorf("%s: %d is no port: 0 (any free one) to 65535", name, port))
+		}
+	}
+	if *c.APIPort != 0 && *c.APIPort == *c.KubeletPort {
+		errs = append(errs, fmt.Errorf("apiPort and kubeletPort are both %d", *c.APIPort))
+	}
+	if e := c.ContainerRuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix://") {
+		errs = append(errs, fmt.Errorf("containerRuntimeEndpoint %q: want a unix socket, such as unix:///run/containerd/containerd.sock", e))
+	}
+	return errors.Join(errs...)
+}

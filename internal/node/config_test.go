@@ -1,0 +1,54 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLoadConfig(t *testing.T) {
+	const head = "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\n"
+	for name, test := range map[string]struct{ text, wantErr string }{
+		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\ncontainerRuntimeEndpoint: unix:///run/x.sock\n"},
+		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `unknown field "rootdirectory"`},
+		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: "apiPort"},
+		"another kind":      {text: "apiVersion: v1\nkind: Pod\n", wantErr: `want "holdfast.dev/v1alpha1" and "NodeConfiguration"`},
+		"nothing":           {text: "", wantErr: "want"},
+		"no YAML":           {text: head + "apiPort: [", wantErr: "node.yaml"},
+		"text for a number": {text: head + "apiPort: ten\n", wantErr: "apiPort"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "node.yaml")
+			if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := LoadConfig(path)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("got %v, want %q in it", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cfg.RootDir != "/srv/node" || *cfg.APIPort != 0 || *cfg.KubeletPort != 10260 {
+				t.Errorf("got %+v", cfg)
+			}
+		})
+	}
+}
+
+func TestValidateNamesEveryProblem(t *testing.T) {
+	cfg, err := Config{NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock"}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = cfg.validate()
+	for _, want := range []string{`nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "want a unix socket"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
+	}
+}
