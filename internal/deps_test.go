@@ -45,6 +45,8 @@ var kinds = map[string]string{
 	"internal/kubelet/hoststats":     "adapter",
 	"internal/kubelet/nodestatus":    "stage",
 	"internal/kubelet/crilog":        "leaf",
+	"internal/kubelet/lifecycle":     "state",
+	"internal/kubelet/podworker":     "stage",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
