@@ -1,0 +1,36 @@
+package podfiles
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Image returns the reference that the runtime is asked for: the pod's, with
+// the tag latest where it has neither tag nor digest. A short name stays short:
+// which registry it means is the runtime's to say.
+func Image(ref string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", ref, err)
+	}
+	if reference.IsNameOnly(named) {
+		ref += ":latest"
+	}
+	return ref, nil
+}
+
+// PullPolicy returns a container's pull policy: its own, or by default Always
+// for the tag latest and IfNotPresent for any other.
+func PullPolicy(c *v1.Container) v1.PullPolicy {
+	if c.ImagePullPolicy != "" {
+		return c.ImagePullPolicy
+	}
+	ref, err := Image(c.Image)
+	if err == nil && !strings.Contains(ref, "@") && strings.HasSuffix(ref, ":latest") {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}

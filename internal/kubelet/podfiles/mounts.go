@@ -1,0 +1,102 @@
+package podfiles
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// SubPath returns the folder inside the volume that a mount asks for, with
+// subPathExpr expanded; empty is the whole volume. A path that is absolute, or
+// leaves the volume, is an error.
+func SubPath(m *v1.VolumeMount, env []Var) (string, error) {
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		var missing string
+		sub = Expand(m.SubPathExpr, func(name string) (string, bool) {
+			i := slices.IndexFunc(env, func(v Var) bool { return v.Name == name })
+			if i < 0 {
+				missing = name
+				return "", false
+			}
+			return env[i].Value, true
+		})
+		if missing != "" {
+			return "", fmt.Errorf("missing value for %q", missing)
+		}
+	}
+	if sub == "" {
+		return "", nil
+	}
+	if filepath.IsAbs(sub) {
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	}
+	if slices.Contains(strings.Split(filepath.ToSlash(sub), "/"), "..") {
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+	}
+	return sub, nil
+}
+
+// VolumeMount returns the runtime's form of a volume mount whose content lies
+// at hostPath. readOnly is the volume's own.
+func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string) *runtimeapi.Mount {
+	path := m.MountPath
+	if !filepath.IsAbs(path) {
+		path = "/" + path
+	}
+	return &runtimeapi.Mount{
+		ContainerPath: path,
+		HostPath:      hostPath,
+		Readonly:      m.ReadOnly || readOnlyVolume(pod, m.Name),
+		Propagation:   propagation(m.MountPropagation),
+	}
+}
+
+// readOnlyVolume reports whether a volume is read-only whatever its mounts
+// say: what the API writes, and claims that say so.
+func readOnlyVolume(pod *v1.Pod, name string) bool {
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
+	if i < 0 {
+		return false
+	}
+	v := &pod.Spec.Volumes[i]
+	claim := v.PersistentVolumeClaim
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || claim != nil && claim.ReadOnly
+}
+
+func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
+	if mode == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	}
+	switch *mode {
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	default:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	}
+}
+
+// HostsMount returns the mount of the managed hosts file at path.
+func HostsMount(path string) *runtimeapi.Mount {
+	return &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: path, SelinuxRelabel: true}
+}
+
+// TerminationMount returns the mount of a termination message file.
+func TerminationMount(c *v1.Container, path string) *runtimeapi.Mount {
+	return &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path, SelinuxRelabel: true}
+}
+
+// A SubpathTarget says for which mount a path inside a volume is held open.
+type SubpathTarget struct {
+	UID       types.UID
+	Volume    string
+	Container string
+	Index     int // of the mount in the container
+}

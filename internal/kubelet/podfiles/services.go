@@ -1,0 +1,71 @@
+package podfiles
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// serviceEnv returns the variables by which a pod finds services: the API
+// server's always, those of its own namespace if it asks for service links.
+func (n *Node) serviceEnv(pod *v1.Pod, services []*v1.Service) map[string]string {
+	out := map[string]string{}
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	for _, s := range services {
+		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone || len(s.Spec.Ports) == 0 {
+			continue
+		}
+		master := s.Namespace == v1.NamespaceDefault && s.Name == "kubernetes"
+		if master || s.Namespace == pod.Namespace && links {
+			addService(out, s)
+		}
+	}
+	if n.ServiceHost != "" {
+		addService(out, n.apiService())
+	}
+	return out
+}
+
+// apiService returns the service "kubernetes" as pods on this node reach it.
+func (n *Node) apiService() *v1.Service {
+	port, err := strconv.ParseInt(n.ServicePort, 10, 32)
+	if err != nil {
+		port = 443
+	}
+	s := &v1.Service{Spec: v1.ServiceSpec{ClusterIP: n.ServiceHost, Ports: []v1.ServicePort{{Name: "https", Port: int32(port)}}}}
+	s.Name = "kubernetes"
+	return s
+}
+
+// addService adds one service's variables: NAME_SERVICE_HOST and _PORT, one
+// for each named port, and the older NAME_PORT family.
+func addService(out map[string]string, s *v1.Service) {
+	prefix, host := envName(s.Name), s.Spec.ClusterIP
+	out[prefix+"_SERVICE_HOST"] = host
+	out[prefix+"_SERVICE_PORT"] = strconv.Itoa(int(s.Spec.Ports[0].Port))
+	for i, p := range s.Spec.Ports {
+		number := strconv.Itoa(int(p.Port))
+		if p.Name != "" {
+			out[prefix+"_SERVICE_PORT_"+envName(p.Name)] = number
+		}
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = v1.ProtocolTCP
+		}
+		lower := strings.ToLower(string(protocol))
+		url := lower + "://" + net.JoinHostPort(host, number)
+		if i == 0 {
+			out[prefix+"_PORT"] = url
+		}
+		port := fmt.Sprintf("%s_PORT_%s_%s", prefix, number, protocol)
+		out[port] = url
+		out[port+"_PROTO"] = lower
+		out[port+"_PORT"] = number
+		out[port+"_ADDR"] = host
+	}
+}
+
+func envName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
