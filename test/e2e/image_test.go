@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/ociimage"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+// busyboxImage is the name of the image with a shell: Debian's static busybox.
+const busyboxImage = "holdfast.local/busybox:test"
+
+// importBusybox puts an image with a shell onto the node.
+func (n *node) importBusybox() {
+	n.t.Helper()
+	testenv.Need(n.t, "busybox")
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	files := map[string]ociimage.File{"/tmp": {Mode: os.ModeDir | 0o777}}
+	for _, name := range []string{"busybox", "sh", "cat", "wget", "id", "sleep", "nslookup", "hostname", "ls", "touch"} {
+		files["/bin/"+name] = ociimage.File{Mode: 0o755, Content: program}
+	}
+	n.importImage(ociimage.Image{
+		Refs: []string{busyboxImage}, Files: files, Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"},
+	})
+}
+
+func (n *node) importImage(img ociimage.Image) {
+	n.t.Helper()
+	in, err := instance.Open(n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	archive := filepath.Join(n.t.TempDir(), "image.tar")
+	f, err := os.Create(archive)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := ociimage.Build(f, img); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		n.t.Fatal(err)
+	}
+	if out, err := run(n.t, "", ctrBin, "--address", in.Run("containerd.sock"), "--namespace", "k8s.io", "images", "import", archive); err != nil {
+		n.t.Fatalf("ctr images import: %v\n%s", err, out)
+	}
+}
