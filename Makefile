@@ -22,7 +22,7 @@ help: ## list the targets
 up: deps build ## install what is missing, build, and start a node on this machine
 	$(BIN)/holdfast up --detach --root-dir $(ROOT_DIR)
 
-test: deps build runtime ## install what is missing, then run every test
+test: deps build $(BIN)/tools/kubectl ## install what is missing, then run every test
 	@./test/run
 
 deps: ## install the packages that a build and a node need
@@ -46,7 +46,7 @@ unit: ## tests that need neither root nor a runtime, with the race detector
 integration: build ## tests of the parts on a real runtime (root)
 	@./test/run integration
 
-e2e: build ## black box: the binary, a real containerd, kubectl (root)
+e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)
 	@./test/run e2e
 
 fuzz: ## every fuzz target for 30 s
@@ -71,6 +71,12 @@ big: ## the longest files and functions: for talk, not a gate
 
 clean: ## remove what was built
 	rm -rf $(BIN)
+
+# The kubectl of the Kubernetes release that we are built from, for tests.
+$(BIN)/tools/kubectl: go.mod
+	@echo "Building kubectl for the tests (once)"
+	@mkdir -p $(BIN)/tools
+	@$(GOBUILD) -o $@ k8s.io/kubernetes/cmd/kubectl
 
 $(LINT): tools/go.mod
 	@echo "Building the linter (once; about 2 minutes)"
