@@ -1,0 +1,40 @@
+package podvolumes
+
+import (
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Layout says where volumes live below the kubelet's folder. It is the
+// upstream kubelet's, so that a node can change from one to the other.
+type Layout string
+
+// Pods returns the folder that has one folder for every pod.
+func (l Layout) Pods() string { return filepath.Join(string(l), "pods") }
+
+// Pod returns the folder of a pod.
+func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.Pods(), string(uid)) }
+
+// Volumes returns the folder that has a folder for every kind of a pod's volumes.
+func (l Layout) Volumes(uid types.UID) string { return filepath.Join(l.Pod(uid), "volumes") }
+
+// Volume returns the folder of a volume.
+func (l Layout) Volume(uid types.UID, id ID) string {
+	return filepath.Join(l.Volumes(uid), string(id.Kind), id.Dir)
+}
+
+// Ready returns the path of the mark that says that a volume was set up once
+// and that its content is now the pod's own.
+func (l Layout) Ready(uid types.UID, id ID) string {
+	return filepath.Join(l.Pod(uid), "plugins", string(id.Kind), id.Dir, "ready")
+}
+
+// SubPaths returns the folder of a pod's bind mounts of parts of volumes.
+func (l Layout) SubPaths(uid types.UID) string { return filepath.Join(l.Pod(uid), "volume-subpaths") }
+
+// SubPath returns the target of one of them: the index-th volume mount of a container.
+func (l Layout) SubPath(uid types.UID, volume, container string, index int) string {
+	return filepath.Join(l.SubPaths(uid), volume, container, strconv.Itoa(index))
+}

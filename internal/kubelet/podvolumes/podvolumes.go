@@ -1,0 +1,144 @@
+// Package podvolumes holds what is known about the volumes of a pod without
+// looking at any disk: which kinds there are, where they live, which API
+// objects they refer to and what files they hold. The volume manager decides
+// with it and the volume plugins act on it.
+//
+// Everything here is a pure function or a value; any goroutine may call it.
+package podvolumes
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/atomicdir"
+)
+
+// A Kind is a kind of volume, by the name of upstream's plugin for it with "/"
+// written as "~", as the pod's folder has it.
+type Kind string
+
+// The kinds that can be mounted.
+const (
+	EmptyDir    Kind = "kubernetes.io~empty-dir"
+	HostPath    Kind = "kubernetes.io~host-path"
+	ConfigMap   Kind = "kubernetes.io~configmap"
+	Secret      Kind = "kubernetes.io~secret"
+	Projected   Kind = "kubernetes.io~projected"
+	DownwardAPI Kind = "kubernetes.io~downward-api"
+	Local       Kind = "kubernetes.io~local-volume" // of a PersistentVolume
+)
+
+// HasContent reports whether the volumes of a kind hold files that Holdfast
+// writes and keeps up to date. Containers get such a volume read-only.
+func (k Kind) HasContent() bool {
+	return k == ConfigMap || k == Secret || k == Projected || k == DownwardAPI
+}
+
+// InMemory reports whether the content of a kind is kept off the disk.
+// ConfigMaps are public; all others may be secret.
+func (k Kind) InMemory() bool { return k.HasContent() && k != ConfigMap }
+
+// An ID names one volume of one pod on disk.
+type ID struct {
+	Kind Kind
+	Dir  string // last part of its path: the volume's name, or that of its PersistentVolume
+}
+
+// A Volume is one volume of one pod, resolved: everything a plugin needs to
+// set it up.
+type Volume struct {
+	ID
+	Name   string // as the pod names it
+	PodUID types.UID
+
+	Files  map[string]atomicdir.File // content kinds: by path below the volume
+	Nested []string                  // content kinds: folders below the volume on which the pod mounts others
+
+	Medium    v1.StorageMedium // EmptyDir
+	SizeLimit int64            // EmptyDir in memory, bytes; 0: no limit of its own
+	Mode      *int32           // EmptyDir: permission bits of its top; nil: 0777
+
+	HostPath     string          // HostPath, Local: the path on the host
+	HostPathType v1.HostPathType // HostPath
+	MountOptions []string        // Local
+	FSGroup      *int64          // group that owns the volume; nil: no change
+	FSPolicy     v1.PodFSGroupChangePolicy
+	ReadOnly     bool // the volume as a whole is read-only
+}
+
+// KindOf returns the kind of a pod's volume; ok is false for one that cannot
+// be mounted. A claim's kind depends on the PersistentVolume that it is bound to.
+func KindOf(v *v1.Volume) (kind Kind, ok bool) {
+	switch {
+	case v.EmptyDir != nil:
+		return EmptyDir, true
+	case v.HostPath != nil:
+		return HostPath, true
+	case v.ConfigMap != nil:
+		return ConfigMap, true
+	case v.Secret != nil:
+		return Secret, true
+	case v.Projected != nil:
+		return Projected, true
+	case v.DownwardAPI != nil:
+		return DownwardAPI, true
+	}
+	return "", false
+}
+
+// ReadOnly reports whether containers get a volume read-only whatever their
+// mount says, as the upstream kubelet gives volumes whose content it writes.
+func ReadOnly(v *v1.Volume) bool {
+	if claim := v.PersistentVolumeClaim; claim != nil {
+		return claim.ReadOnly
+	}
+	kind, _ := KindOf(v)
+	return kind.HasContent()
+}
+
+// nestedMountpoints returns the folders below a volume on which containers
+// mount other volumes. They must exist beforehand where the volume is
+// read-only, because the runtime cannot make them there.
+func nestedMountpoints(pod *v1.Pod, volume string) []string {
+	var dirs []string
+	for c := range containers(pod) {
+		for _, own := range c.VolumeMounts {
+			if own.Name != volume || own.SubPath != "" || own.SubPathExpr != "" {
+				continue
+			}
+			for _, other := range c.VolumeMounts {
+				if dir, below := relative(own.MountPath, other.MountPath); below {
+					dirs = append(dirs, dir)
+				}
+			}
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// Describe names a volume for people.
+func Describe(name string) string { return fmt.Sprintf("volume %q", name) }
+
+// A Found is a volume that is on disk, whoever made it.
+type Found struct {
+	ID
+	PodUID   types.UID
+	Path     string
+	Complete bool // a content volume with all of some content
+}
+
+// A SubPath asks for a part of a volume, for one mount of one container.
+type SubPath struct {
+	PodUID     types.UID
+	Volume     string // as the pod names it
+	VolumePath string // of the volume on the host
+	Path       string // of the part, below the volume
+	Container  string
+	Index      int  // of the mount among those of the container
+	ReadOnly   bool // the part is not made if it is missing
+	Content    bool // the volume holds what Holdfast writes; a missing part is an empty folder
+}

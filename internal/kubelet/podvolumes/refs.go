@@ -1,0 +1,98 @@
+package podvolumes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A RefKind is the kind of an API object that a pod refers to.
+type RefKind string
+
+// The kinds of objects that pods refer to.
+const (
+	RefConfigMap        RefKind = "ConfigMap"
+	RefSecret           RefKind = "Secret"
+	RefClaim            RefKind = "PersistentVolumeClaim"
+	RefPersistentVolume RefKind = "PersistentVolume"
+	RefServiceAccount   RefKind = "ServiceAccount"
+)
+
+// A Ref names an API object. Namespace is empty for a PersistentVolume.
+type Ref struct {
+	Kind      RefKind
+	Namespace string
+	Name      string
+}
+
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return fmt.Sprintf("%s %s", r.Kind, r.Name)
+	}
+	return fmt.Sprintf("%s %s/%s", r.Kind, r.Namespace, r.Name)
+}
+
+// Refs returns every ConfigMap, Secret and claim that a pod's volumes,
+// environments and image pulls refer to, each once, in order. Service accounts
+// are not among them: their tokens are asked for, not watched.
+func Refs(pod *v1.Pod) []Ref {
+	var refs []Ref
+	add := func(kind RefKind, name string) {
+		if name != "" {
+			refs = append(refs, Ref{kind, pod.Namespace, name})
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		volumeRefs(&pod.Spec.Volumes[i], add)
+	}
+	for c := range containers(pod) {
+		for _, from := range c.EnvFrom {
+			if from.ConfigMapRef != nil {
+				add(RefConfigMap, from.ConfigMapRef.Name)
+			}
+			if from.SecretRef != nil {
+				add(RefSecret, from.SecretRef.Name)
+			}
+		}
+		for _, env := range c.Env {
+			if env.ValueFrom == nil {
+				continue
+			}
+			if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
+				add(RefConfigMap, ref.Name)
+			}
+			if ref := env.ValueFrom.SecretKeyRef; ref != nil {
+				add(RefSecret, ref.Name)
+			}
+		}
+	}
+	for _, pull := range pod.Spec.ImagePullSecrets {
+		add(RefSecret, pull.Name)
+	}
+	slices.SortFunc(refs, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(refs)
+}
+
+func volumeRefs(v *v1.Volume, add func(RefKind, string)) {
+	switch {
+	case v.ConfigMap != nil:
+		add(RefConfigMap, v.ConfigMap.Name)
+	case v.Secret != nil:
+		add(RefSecret, v.Secret.SecretName)
+	case v.PersistentVolumeClaim != nil:
+		add(RefClaim, v.PersistentVolumeClaim.ClaimName)
+	case v.Projected != nil:
+		for _, source := range v.Projected.Sources {
+			if source.ConfigMap != nil {
+				add(RefConfigMap, source.ConfigMap.Name)
+			}
+			if source.Secret != nil {
+				add(RefSecret, source.Secret.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package podvolumes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Objects gives the API objects that volumes are made of. A missing object is
+// an error that apierrors.IsNotFound knows. What it returns must not be changed.
+type Objects interface {
+	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	GetClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	GetPersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// Host is what a volume's content may say about the machine.
+type Host struct {
+	Allocatable v1.ResourceList // of the node; stands in for limits that a container does not set
+}
+
+// Resolve makes a Volume of a pod's volume. The error matches ErrWaiting if an
+// API object is missing, not ready or cannot be had now.
+func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, host Host) (Volume, error) {
+	if err := Supported(v); err != nil {
+		return Volume{}, fmt.Errorf("%s: %w", Describe(v.Name), err)
+	}
+	r := resolver{pod, v, objects, host}
+	kind, _ := KindOf(v)
+	out := Volume{ID: ID{kind, v.Name}, Name: v.Name, PodUID: pod.UID}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		out.FSGroup = sc.FSGroup
+		if sc.FSGroupChangePolicy != nil {
+			out.FSPolicy = *sc.FSGroupChangePolicy
+		}
+	}
+	switch {
+	case v.EmptyDir != nil:
+		out.Medium, out.Mode = v.EmptyDir.Medium, v.EmptyDir.Mode
+		out.SizeLimit = memorySize(pod, v.EmptyDir, host.Allocatable)
+		return out, nil
+	case v.HostPath != nil:
+		return r.hostPath(out, v.HostPath), nil
+	case v.PersistentVolumeClaim != nil:
+		return r.claim(ctx, out)
+	}
+	files, err := r.files(ctx)
+	if err != nil {
+		return Volume{}, err
+	}
+	out.Files, out.Nested = files, nestedMountpoints(pod, v.Name)
+	return out, nil
+}
+
+// resolver makes one volume of one pod.
+type resolver struct {
+	pod     *v1.Pod
+	volume  *v1.Volume
+	objects Objects
+	host    Host
+}
+
+func (r resolver) waiting(kind RefKind, name string, err error) error {
+	ref := Ref{kind, r.pod.Namespace, name}
+	if kind == RefPersistentVolume {
+		ref.Namespace = ""
+	}
+	return &WaitingError{ref, r.volume.Name, err}
+}
+
+// hostPath never changes the ownership of what belongs to the host, as upstream.
+func (r resolver) hostPath(out Volume, source *v1.HostPathVolumeSource) Volume {
+	out.Kind = HostPath
+	out.HostPath = filepath.Clean(source.Path)
+	if source.Type != nil {
+		out.HostPathType = *source.Type
+	}
+	out.FSGroup = nil
+	return out
+}
+
+// claim finds the PersistentVolume behind a claim.
+func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
+	name := r.volume.PersistentVolumeClaim.ClaimName
+	claim, err := r.objects.GetClaim(ctx, r.pod.Namespace, name)
+	if err != nil {
+		return Volume{}, r.waiting(RefClaim, name, err)
+	}
+	if claim.DeletionTimestamp != nil {
+		return Volume{}, r.waiting(RefClaim, name, errors.New("it is being deleted; a pod cannot start to use it"))
+	}
+	if claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "" {
+		return Volume{}, r.waiting(RefClaim, name, fmt.Errorf("not bound to a volume yet (phase %s)", cmp.Or(string(claim.Status.Phase), "unknown")))
+	}
+	pv, err := r.objects.GetPersistentVolume(ctx, claim.Spec.VolumeName)
+	if err != nil {
+		return Volume{}, r.waiting(RefPersistentVolume, claim.Spec.VolumeName, err)
+	}
+	if ref := pv.Spec.ClaimRef; ref == nil || ref.UID != claim.UID {
+		return Volume{}, r.waiting(RefPersistentVolume, pv.Name, fmt.Errorf("not bound to claim %s/%s", claim.Namespace, claim.Name))
+	}
+	if err := SupportedPV(pv); err != nil {
+		return Volume{}, fmt.Errorf("%s: %w", Describe(r.volume.Name), err)
+	}
+	out.ReadOnly = r.volume.PersistentVolumeClaim.ReadOnly || readOnlyModes(pv.Spec.AccessModes)
+	if pv.Spec.HostPath != nil {
+		return r.hostPath(out, pv.Spec.HostPath), nil
+	}
+	out.ID = ID{Local, pv.Name}
+	out.HostPath, out.MountOptions = filepath.Clean(pv.Spec.Local.Path), pv.Spec.MountOptions
+	return out, nil
+}
+
+func readOnlyModes(modes []v1.PersistentVolumeAccessMode) bool {
+	return len(modes) == 1 && modes[0] == v1.ReadOnlyMany
+}
+
+// optional tells whether an absent object leaves its files out.
+func optional(flag *bool, err error) bool {
+	return flag != nil && *flag && apierrors.IsNotFound(err)
+}

@@ -1,0 +1,82 @@
+package podvolumes
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Supported returns nil if a volume of this kind can be mounted, and otherwise
+// an error that names the field that asks for what this version cannot do.
+// Claims are accepted; whether the PersistentVolume behind one can be mounted
+// shows when it is known.
+func Supported(v *v1.Volume) error {
+	switch {
+	case v.EmptyDir != nil:
+		return supportedEmptyDir(v.EmptyDir)
+	case v.Projected != nil:
+		return supportedProjected(v.Projected)
+	case v.PersistentVolumeClaim != nil:
+		return nil
+	}
+	if _, ok := KindOf(v); ok {
+		return nil
+	}
+	return fmt.Errorf("%s: this version cannot mount such volumes", sourceField(v))
+}
+
+func supportedEmptyDir(source *v1.EmptyDirVolumeSource) error {
+	switch source.Medium {
+	case v1.StorageMediumDefault, v1.StorageMediumMemory:
+		return nil
+	}
+	return fmt.Errorf("emptyDir.medium: this version cannot mount medium %q, only \"\" and %q", source.Medium, v1.StorageMediumMemory)
+}
+
+func supportedProjected(source *v1.ProjectedVolumeSource) error {
+	for i, s := range source.Sources {
+		if s.Secret == nil && s.ConfigMap == nil && s.DownwardAPI == nil && s.ServiceAccountToken == nil {
+			return fmt.Errorf("projected.sources[%d].%s: this version cannot project it", i, setField(s))
+		}
+	}
+	return nil
+}
+
+// Unenforced returns what a supported volume asks for and does not get yet, or
+// "". The pod runs; somebody should be told.
+func Unenforced(v *v1.Volume) string {
+	if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !e.SizeLimit.IsZero() {
+		return "emptyDir.sizeLimit: on disk this version does not enforce it"
+	}
+	return ""
+}
+
+// SupportedPV returns nil if the volume behind a claim can be mounted.
+func SupportedPV(pv *v1.PersistentVolume) error {
+	if mode := pv.Spec.VolumeMode; mode != nil && *mode != v1.PersistentVolumeFilesystem {
+		return fmt.Errorf("PersistentVolume %s: spec.volumeMode: this version cannot give volumes of mode %s", pv.Name, *mode)
+	}
+	if pv.Spec.Local != nil || pv.Spec.HostPath != nil {
+		return nil
+	}
+	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local and hostPath", pv.Name, setField(pv.Spec.PersistentVolumeSource))
+}
+
+// sourceField names the source of a volume as the pod's author wrote it.
+func sourceField(v *v1.Volume) string { return setField(v.VolumeSource) }
+
+// setField returns the JSON name of the first pointer field of a union that is
+// set, so that a source that a later API version adds is named too.
+func setField(union any) string {
+	value := reflect.ValueOf(union)
+	for i := range value.NumField() {
+		field := value.Field(i)
+		if field.Kind() == reflect.Pointer && !field.IsNil() {
+			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return "no source"
+}

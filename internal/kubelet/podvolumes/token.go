@@ -1,0 +1,85 @@
+package podvolumes
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	defaultTokenSeconds = 3600
+	maxTokenAge         = 24 * time.Hour // upstream's: no token is kept longer, however long it lives
+	configSource        = "kubernetes.io/config.source"
+)
+
+// token adds the file of a service account token.
+func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccountTokenProjection) error {
+	account := ServiceAccount(r.pod)
+	answer, err := r.objects.Token(ctx, r.pod.Namespace, account, tokenRequest(r.pod, source))
+	if err != nil {
+		return r.waiting(RefServiceAccount, account, err)
+	}
+	user := source.User
+	if user == nil && c.user == nil {
+		user = fsUser(r.pod)
+	}
+	// Where it is known who reads the token, nobody else can: upstream does so too.
+	var mode *int32
+	if user != nil || c.user != nil || c.group {
+		private := int32(0o600)
+		mode = &private
+	}
+	c.put(source.Path, []byte(answer.Status.Token), mode, user)
+	return nil
+}
+
+// ServiceAccount returns the name of the service account of a pod.
+func ServiceAccount(pod *v1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
+
+// tokenRequest asks for the token of one projection. It is bound to the pod, so
+// that it ends with it. A static pod exists in the API only as a mirror with
+// another UID, which may come and go: its token is bound to the node instead.
+func tokenRequest(pod *v1.Pod, source *v1.ServiceAccountTokenProjection) *authenticationv1.TokenRequest {
+	seconds := int64(defaultTokenSeconds)
+	if source.ExpirationSeconds != nil {
+		seconds = *source.ExpirationSeconds
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if from := pod.Annotations[configSource]; from != "" && from != "api" {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: pod.Spec.NodeName}
+	}
+	if source.Audience != "" {
+		request.Spec.Audiences = []string{source.Audience}
+	}
+	return request
+}
+
+// HasToken reports whether a volume holds a token, which has to be renewed.
+func HasToken(v *v1.Volume) bool {
+	if v.Projected == nil {
+		return false
+	}
+	for _, source := range v.Projected.Sources {
+		if source.ServiceAccountToken != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// RefreshAt returns when to ask for a new token in place of this one: at four
+// fifths of its life, or after a day, as the upstream kubelet does.
+func RefreshAt(token *authenticationv1.TokenRequest) time.Time {
+	life := time.Duration(defaultTokenSeconds) * time.Second
+	if token.Spec.ExpirationSeconds != nil {
+		life = time.Duration(*token.Spec.ExpirationSeconds) * time.Second
+	}
+	issued := token.Status.ExpirationTimestamp.Add(-life)
+	return issued.Add(min(life*4/5, maxTokenAge))
+}
