@@ -1,0 +1,111 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// resources gives the API's names for the kinds, for errors.
+var resources = map[podvolumes.RefKind]string{
+	podvolumes.RefConfigMap:        "configmaps",
+	podvolumes.RefSecret:           "secrets",
+	podvolumes.RefClaim:            "persistentvolumeclaims",
+	podvolumes.RefPersistentVolume: "persistentvolumes",
+}
+
+// GetConfigMap returns a ConfigMap: from memory if a pod holds it, waiting for
+// the first answer if there was none yet, and from the API server otherwise.
+func (s *Store) GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return get[*v1.ConfigMap](ctx, s, podvolumes.Ref{Kind: podvolumes.RefConfigMap, Namespace: namespace, Name: name})
+}
+
+// GetSecret returns a Secret, as GetConfigMap a ConfigMap.
+func (s *Store) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return get[*v1.Secret](ctx, s, podvolumes.Ref{Kind: podvolumes.RefSecret, Namespace: namespace, Name: name})
+}
+
+// GetClaim returns a PersistentVolumeClaim, as GetConfigMap a ConfigMap.
+func (s *Store) GetClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return get[*v1.PersistentVolumeClaim](ctx, s, podvolumes.Ref{Kind: podvolumes.RefClaim, Namespace: namespace, Name: name})
+}
+
+// GetPersistentVolume returns a PersistentVolume, as GetConfigMap a ConfigMap.
+// Whoever holds the claim that is bound to it from now on holds it too.
+func (s *Store) GetPersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	ref := podvolumes.Ref{Kind: podvolumes.RefPersistentVolume, Name: name}
+	s.holdWithClaim(ref)
+	return get[*v1.PersistentVolume](ctx, s, ref)
+}
+
+// Token returns a token of a service account for a request, an earlier one
+// while that has a fifth of its life left. If no new one is to be had, the
+// earlier one serves until it expires.
+func (s *Store) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return s.tokens.get(ctx, namespace, serviceAccount, request)
+}
+
+// holdWithClaim gives a PersistentVolume the holders of the claim bound to it.
+func (s *Store) holdWithClaim(ref podvolumes.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holders := map[types.UID]bool{}
+	for _, e := range s.mu.entries {
+		claim, ok := e.object.(*v1.PersistentVolumeClaim)
+		if !ok || claim.Spec.VolumeName != ref.Name {
+			continue
+		}
+		for uid := range e.holders {
+			holders[uid] = true
+		}
+	}
+	for uid := range holders {
+		s.holdLocked(uid, ref)
+	}
+}
+
+func get[T runtime.Object](ctx context.Context, s *Store, ref podvolumes.Ref) (T, error) {
+	var none T
+	object, err := s.lookup(ctx, ref)
+	if err != nil {
+		return none, err
+	}
+	typed, ok := object.(T)
+	if !ok {
+		return none, fmt.Errorf("get %s: the API server sent a %T", ref, object)
+	}
+	return typed, nil
+}
+
+func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object, error) {
+	s.mu.Lock()
+	e := s.mu.entries[ref]
+	s.mu.Unlock()
+	if e == nil {
+		return s.client(ref).get(ctx)
+	}
+	select {
+	case <-e.known:
+	case <-e.stop:
+		return s.client(ref).get(ctx)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the first answer about %s: %w", ref, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !e.synced:
+		return nil, e.err
+	case e.object == nil:
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resources[ref.Kind]}, ref.Name)
+	}
+	return e.object, nil
+}

@@ -1,0 +1,234 @@
+// Package objects keeps the API objects that the node's pods refer to.
+//
+// Every ConfigMap, Secret, claim and PersistentVolume that a pod refers to is
+// watched by name, once however many pods use it, from Hold to Release. A read
+// of a held object costs no request and works while the API server is away: it
+// gives what was last seen. Objects that say that they never change are not
+// watched any more once they are known. Service account tokens are asked for,
+// kept and renewed.
+//
+// A Store may be used by any goroutine. What it returns is shared: nobody
+// changes it. Errors are those of the API, for apierrors to tell apart.
+package objects
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// Config says where a Store gets its objects.
+type Config struct {
+	Client kubernetes.Interface
+	Log    *slog.Logger
+
+	// Poll is how often an object is read that may be read but not watched, as
+	// claims may be by a node of a cluster. Default 5 s.
+	Poll time.Duration
+	// MaxRetry is the longest pause between two tries to reach the API server.
+	// Default 10 s.
+	MaxRetry time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Poll == 0 {
+		c.Poll = 5 * time.Second
+	}
+	if c.MaxRetry == 0 {
+		c.MaxRetry = 10 * time.Second
+	}
+	return c
+}
+
+// A Store holds objects and tokens.
+type Store struct {
+	cfg    Config
+	tokens tokens
+	wake   chan struct{} // room for one: some entry waits to be started
+
+	mu struct {
+		sync.Mutex
+		entries     map[podvolumes.Ref]*entry
+		held        map[types.UID]map[podvolumes.Ref]bool
+		pending     []*entry // made, their watch not started yet
+		subscribers []func(types.UID)
+	}
+}
+
+// An entry is one object that somebody holds. The fields below stop are guarded
+// by the store's lock.
+type entry struct {
+	ref   podvolumes.Ref
+	stop  chan struct{} // closed when nobody holds the object any more
+	known chan struct{} // closed at the first answer, good or bad
+
+	cancel  context.CancelFunc // ends the watch; nil: none runs yet
+	holders map[types.UID]bool
+	object  runtime.Object // nil: there is none
+	synced  bool           // object is what the API server said, if ever so long ago
+	err     error          // why there was no answer yet; nil once synced
+}
+
+// New makes a Store. It asks for nothing before Run.
+func New(cfg Config) *Store {
+	s := &Store{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1)}
+	s.tokens = newTokens(cfg.Client, cfg.Log)
+	s.mu.entries = map[podvolumes.Ref]*entry{}
+	s.mu.held = map[types.UID]map[podvolumes.Ref]bool{}
+	return s
+}
+
+// Subscribe has changed called whenever an object that a pod holds is first
+// known, changes or vanishes. It is called from the watches' goroutines and
+// must not block. Subscribe before Run.
+func (s *Store) Subscribe(changed func(uid types.UID)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.subscribers = append(s.mu.subscribers, changed)
+}
+
+// Run watches what is held until ctx is done and all its goroutines have ended.
+func (s *Store) Run(ctx context.Context) error {
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for {
+		s.mu.Lock()
+		start := s.mu.pending
+		s.mu.pending = nil
+		s.mu.Unlock()
+		for _, e := range start {
+			watches.Go(func() { s.watch(ctx, e) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		}
+	}
+}
+
+// Hold keeps everything that a pod refers to until Release. It may be called
+// again, with a pod that refers to something else.
+func (s *Store) Hold(pod *v1.Pod) {
+	want := map[podvolumes.Ref]bool{}
+	for _, ref := range podvolumes.Refs(pod) {
+		want[ref] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ref := range s.mu.held[pod.UID] {
+		if !want[ref] && ref.Kind != podvolumes.RefPersistentVolume {
+			s.dropLocked(pod.UID, ref)
+		}
+	}
+	for ref := range want {
+		s.holdLocked(pod.UID, ref)
+	}
+}
+
+// Release lets go of everything that Hold and the reads for it kept for a pod,
+// its tokens included.
+func (s *Store) Release(uid types.UID) {
+	s.mu.Lock()
+	for ref := range s.mu.held[uid] {
+		s.dropLocked(uid, ref)
+	}
+	s.mu.Unlock()
+	s.tokens.forget(uid)
+}
+
+func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {
+	if s.mu.held[uid][ref] {
+		return
+	}
+	if s.mu.held[uid] == nil {
+		s.mu.held[uid] = map[podvolumes.Ref]bool{}
+	}
+	s.mu.held[uid][ref] = true
+	e := s.mu.entries[ref]
+	if e == nil {
+		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), holders: map[types.UID]bool{}}
+		s.mu.entries[ref] = e
+		s.mu.pending = append(s.mu.pending, e)
+		select {
+		case s.wake <- struct{}{}:
+		default: // Run is awake already, or will be
+		}
+	}
+	e.holders[uid] = true
+}
+
+func (s *Store) dropLocked(uid types.UID, ref podvolumes.Ref) {
+	delete(s.mu.held[uid], ref)
+	if len(s.mu.held[uid]) == 0 {
+		delete(s.mu.held, uid)
+	}
+	e := s.mu.entries[ref]
+	delete(e.holders, uid)
+	if len(e.holders) > 0 {
+		return
+	}
+	delete(s.mu.entries, ref)
+	s.mu.pending = slices.DeleteFunc(s.mu.pending, func(p *entry) bool { return p == e })
+	close(e.stop)
+	if e.cancel != nil {
+		e.cancel()
+	}
+}
+
+// seen records what the API server said of an object and tells the pods that
+// hold it, if that is news.
+func (s *Store) seen(e *entry, object runtime.Object) {
+	s.mu.Lock()
+	news := !e.synced || !sameVersion(e.object, object)
+	e.object, e.synced, e.err = object, true, nil
+	s.settleLocked(e)
+	s.mu.Unlock()
+	if news {
+		s.tell(e)
+	}
+}
+
+// unseen records that the API server could not be asked. What was seen before stays.
+func (s *Store) unseen(e *entry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.synced {
+		return
+	}
+	e.err = err
+	s.settleLocked(e)
+}
+
+func (s *Store) settleLocked(e *entry) {
+	select {
+	case <-e.known:
+	default:
+		close(e.known)
+	}
+}
+
+// tell calls the subscribers for every holder of an object, outside the lock.
+func (s *Store) tell(e *entry) {
+	s.mu.Lock()
+	holders := make([]types.UID, 0, len(e.holders))
+	for uid := range e.holders {
+		holders = append(holders, uid)
+	}
+	subscribers := slices.Clone(s.mu.subscribers)
+	s.mu.Unlock()
+	for _, changed := range subscribers {
+		for _, uid := range holders {
+			changed(uid)
+		}
+	}
+}
