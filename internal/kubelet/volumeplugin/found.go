@@ -1,0 +1,101 @@
+package volumeplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/atomicdir"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// Pods returns the UIDs of the pods that have a folder.
+func (h *Host) Pods(ctx context.Context) ([]types.UID, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	names, err := folders(h.layout.Pods())
+	if err != nil {
+		return nil, fmt.Errorf("list the pods' folders: %w", err)
+	}
+	uids := make([]types.UID, 0, len(names))
+	for _, name := range names {
+		uids = append(uids, types.UID(name))
+	}
+	return uids, nil
+}
+
+// Found returns every volume that is on this machine, whole or in part, as a
+// process that ended left it. It lists names and asks for no attribute of what
+// is mounted on a folder that may hang.
+func (h *Host) Found(ctx context.Context) ([]podvolumes.Found, error) {
+	uids, err := h.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []podvolumes.Found
+	var errs []error
+	for _, uid := range uids {
+		volumes, err := h.foundOf(uid)
+		found = append(found, volumes...)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return found, fmt.Errorf("list volumes: %w", err)
+	}
+	return found, nil
+}
+
+func (h *Host) foundOf(uid types.UID) ([]podvolumes.Found, error) {
+	kinds, err := folders(h.layout.Volumes(uid))
+	if err != nil {
+		return nil, err
+	}
+	var found []podvolumes.Found
+	for _, kind := range kinds {
+		names, err := folders(filepath.Join(h.layout.Volumes(uid), kind))
+		if err != nil {
+			return found, err
+		}
+		for _, name := range names {
+			id := podvolumes.ID{Kind: podvolumes.Kind(kind), Dir: name}
+			found = append(found, podvolumes.Found{PodUID: uid, ID: id, Path: h.layout.Volume(uid, id), Complete: h.complete(uid, id)})
+		}
+	}
+	return found, nil
+}
+
+// complete reports whether a content volume holds all of some content, so that
+// the pod can go on with it whether or not its objects can be had now.
+func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
+	if !id.Kind.HasContent() {
+		return false
+	}
+	dir := h.layout.Volume(uid, id)
+	if id.Kind.InMemory() {
+		if isMount, err := mounted(dir); err != nil || !isMount {
+			return false
+		}
+	}
+	return atomicdir.Complete(dir)
+}
+
+// folders returns the names of the folders in dir; none if dir is not there.
+func folders(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, err
+}

@@ -1,0 +1,103 @@
+package volumeplugin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// setUpLocal binds the folder of a local PersistentVolume into the pod's.
+func (h *Host) setUpLocal(dir string, v *podvolumes.Volume) error {
+	// The path is the administrator's and may lead over links.
+	source, err := filepath.EvalSymlinks(v.HostPath)
+	if err != nil {
+		return fmt.Errorf("local PersistentVolume %s: %w", v.Dir, err)
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("local PersistentVolume %s: %w", v.Dir, err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("local PersistentVolume %s: %s is a %s; this version mounts only directories", v.Dir, v.HostPath, describe(info.Mode()))
+	}
+	isMount, err := mounted(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if isMount {
+		return sameFolder(source, dir)
+	}
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	shared, err := h.usedByPods(source)
+	if err != nil {
+		return err
+	}
+	if v.FSGroup != nil && !v.ReadOnly {
+		if err := h.groupLocal(v, source, shared); err != nil {
+			return err
+		}
+	}
+	options := []string{"bind"}
+	if v.ReadOnly {
+		options = append(options, "ro")
+	}
+	options = append(options, v.MountOptions...)
+	if err := h.mounter.MountSensitiveWithoutSystemd(source, dir, "", options, nil); err != nil {
+		return errors.Join(fmt.Errorf("bind %s: %w", source, err), unmount(dir))
+	}
+	return nil
+}
+
+// groupLocal gives a local volume to the pod's group, before the pod can see
+// it. A volume that another pod uses keeps the group it has, as upstream's does.
+func (h *Host) groupLocal(v *podvolumes.Volume, source string, shared bool) error {
+	if shared {
+		if !ownedBy(source, *v.FSGroup) {
+			h.log.Warn("volume is in use by another pod and keeps its group", "podUID", v.PodUID, "volume", v.Name, "fsGroup", *v.FSGroup)
+		}
+		return nil
+	}
+	if v.FSPolicy == v1.FSGroupChangeOnRootMismatch && hasGroup(source, *v.FSGroup) {
+		return nil
+	}
+	return setGroup(source, *v.FSGroup)
+}
+
+// sameFolder returns an error unless what is mounted on dir is source.
+func sameFolder(source, dir string) error {
+	a, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	b, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(a, b) {
+		return fmt.Errorf("something else than %s is mounted on %s: unmount it", source, dir)
+	}
+	return nil
+}
+
+// usedByPods reports whether a folder is bound into any pod's volumes.
+func (h *Host) usedByPods(folder string) (bool, error) {
+	refs, err := h.mounter.GetMountRefs(folder)
+	if err != nil {
+		return false, fmt.Errorf("find who uses %s: %w", folder, err)
+	}
+	for _, ref := range refs {
+		if strings.HasPrefix(ref, h.layout.Pods()+"/") && strings.Contains(ref, string(podvolumes.Local)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

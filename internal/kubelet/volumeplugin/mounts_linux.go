@@ -1,0 +1,125 @@
+package volumeplugin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/mount-utils"
+)
+
+// mountTmpfs mounts an empty tmpfs of at most size bytes on dir; 0 leaves the
+// kernel's default, half of the memory. It must never be swapped out where the
+// kernel can promise that (6.4 and later). A system call does it, and not the
+// mount program: a node starts with hundreds of these.
+func mountTmpfs(dir string, size int64, mode uint32) error {
+	options := fmt.Sprintf("mode=%o", mode)
+	if size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", 0, options)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mount tmpfs", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// mounted reports whether something is mounted on path itself. It does not
+// follow a link, and is an error that matches fs.ErrNotExist if path is not there.
+func mounted(path string) (bool, error) {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat)
+	if err != nil {
+		return false, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	points, err := mountPoints() // kernels before 5.8
+	return slices.Contains(points, path), err
+}
+
+// mountPoints returns every mount point of this process, in the order of mounting.
+func mountPoints() ([]string, error) {
+	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	points := make([]string, 0, len(infos))
+	for _, info := range infos {
+		points = append(points, info.MountPoint)
+	}
+	return points, nil
+}
+
+// unmount undoes every mount on path. It is nil if there is none, or no path.
+// A mount in use is an error: what still uses it must end first.
+func unmount(path string) error {
+	for {
+		isMount, err := mounted(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !isMount {
+			return nil
+		}
+		if err != nil && !stale(err) {
+			return err
+		}
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
+			if errors.Is(err, unix.EINVAL) { // undone meanwhile
+				return nil
+			}
+			return &fs.PathError{Op: "unmount", Path: path, Err: err}
+		}
+	}
+}
+
+// stale reports whether an error is that of a mount whose server or device is gone.
+func stale(err error) bool {
+	return mount.IsCorruptedMnt(err)
+}
+
+// bind mounts what fd is open on, which may be a file or a folder, on target.
+func bind(fd int, target string) error {
+	if err := unix.Mount(filepath.Join("/proc/self/fd", fmt.Sprint(fd)), target, "", unix.MS_BIND, ""); err != nil {
+		return &fs.PathError{Op: "bind", Path: target, Err: err}
+	}
+	return nil
+}
+
+// detach unmounts path at once from everybody's sight; whoever uses it keeps it.
+func detach(path string) error {
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+		return &fs.PathError{Op: "detach", Path: path, Err: err}
+	}
+	return nil
+}
+
+// resolveBelow keeps a path inside the folder it starts from.
+const resolveBelow = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
+
+// openAt opens name below the folder dir, with how it may be resolved.
+func openAt(dir int, name string, flags, resolve uint64) (int, error) {
+	for {
+		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve})
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) { // EAGAIN: a rename raced with "..", try again
+			continue
+		}
+		if err != nil {
+			return -1, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		return fd, nil
+	}
+}
+
+// readNames returns the names in the folder that fd is open on, and closes it.
+func readNames(fd int, path string) ([]string, error) {
+	f := os.NewFile(uintptr(fd), path)
+	names, err := f.Readdirnames(-1)
+	return names, errors.Join(err, f.Close())
+}

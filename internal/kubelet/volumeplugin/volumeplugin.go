@@ -1,0 +1,146 @@
+// Package volumeplugin makes and removes volumes on the machine: one file a
+// kind, and beside them what they share, which is mounting, changing the group
+// of a tree, removing a tree and binding a part of a volume.
+//
+// It writes below the kubelet's folder and nowhere else, but for hostPath
+// volumes of a type that says so and for the group of local PersistentVolumes.
+// No operation follows a link that a pod could have planted, and no removal
+// crosses a mount point: a volume that something is still mounted in is
+// refused, not emptied. SetUp and TearDown may be repeated, also after a crash
+// between any two of their steps.
+//
+// Calls for different pods may run at once; calls for one pod must not. System
+// calls on a device or server that hangs do not return; a caller bounds what
+// depends on them.
+package volumeplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/mount-utils"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+const dirMode = 0o750 // of the folders that lead to a volume: upstream's
+
+// Config says where volumes go.
+type Config struct {
+	Dir string // the kubelet's folder; must be absolute
+	Log *slog.Logger
+}
+
+// A Host makes volumes on this machine.
+type Host struct {
+	layout  podvolumes.Layout
+	log     *slog.Logger
+	mounter mount.Interface
+}
+
+// New makes a Host. It touches nothing yet.
+func New(cfg Config) *Host {
+	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, mount.NewWithoutSystemd("")}
+}
+
+// SetUp makes a volume, or brings one that is there up to date, and returns the
+// path on the host that containers mount.
+func (h *Host) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if err := checkID(v.PodUID, v.ID); err != nil {
+		return "", fmt.Errorf("set up %s: %w", podvolumes.Describe(v.Name), err)
+	}
+	dir := h.layout.Volume(v.PodUID, v.ID)
+	var err error
+	switch v.Kind {
+	case podvolumes.EmptyDir:
+		err = h.setUpEmptyDir(dir, v)
+	case podvolumes.HostPath:
+		dir, err = v.HostPath, setUpHostPath(v)
+	case podvolumes.ConfigMap, podvolumes.Secret, podvolumes.Projected, podvolumes.DownwardAPI:
+		err = h.setUpContent(dir, v)
+	case podvolumes.Local:
+		err = h.setUpLocal(dir, v)
+	default:
+		err = fmt.Errorf("this version cannot mount volumes of kind %s", v.Kind)
+	}
+	if err != nil {
+		return "", fmt.Errorf("set up %s: %w", podvolumes.Describe(v.Name), err)
+	}
+	return dir, nil
+}
+
+// TearDown unmounts a volume and removes its folder with what the pod wrote
+// there. The data of a hostPath or local volume is not the pod's and stays. It
+// is nil if the volume is gone already.
+func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkID(uid, id); err != nil {
+		return err
+	}
+	if id.Kind == podvolumes.HostPath {
+		return nil
+	}
+	dir := h.layout.Volume(uid, id)
+	err := unmount(dir)
+	switch {
+	case err != nil:
+	case id.Kind == podvolumes.Local:
+		// The folder was a mount point and is empty. Were it not, the data would
+		// not be ours to remove.
+		err = os.Remove(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	default:
+		err = removeTree(dir)
+	}
+	if err == nil {
+		err = removeTree(filepath.Dir(h.layout.Ready(uid, id)))
+	}
+	if err != nil {
+		return fmt.Errorf("tear down volume %s of kind %s: %w", id.Dir, id.Kind, err)
+	}
+	return nil
+}
+
+// RemovePod removes the folder of a pod whose volumes are gone. It refuses,
+// and removes nothing more, where something is still mounted in it.
+func (h *Host) RemovePod(ctx context.Context, uid types.UID) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkName(string(uid)); err != nil {
+		return err
+	}
+	if err := removeTree(h.layout.Pod(uid)); err != nil {
+		return fmt.Errorf("remove the folder of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// checkID refuses names that would lead out of the pod's folder. The API's
+// validation does so before; a volume found on disk has not seen it.
+func checkID(uid types.UID, id podvolumes.ID) error {
+	return errors.Join(checkName(string(uid)), checkName(string(id.Kind)), checkName(id.Dir))
+}
+
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
+		return fmt.Errorf("%q is no name of a folder", name)
+	}
+	return nil
+}
+
+// makeDir makes a folder and those that lead to it.
+func makeDir(dir string) error { return os.MkdirAll(dir, dirMode) }
