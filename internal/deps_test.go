@@ -41,12 +41,21 @@ var kinds = map[string]string{
 	"internal/podnet":                "leaf",
 	"internal/runtimehost":           "stage",
 	"internal/testenv":               "leaf",
+	"internal/kubelet/atomicdir":     "leaf",
+	"internal/kubelet/podvolumes":    "leaf",
+	"internal/kubelet/objects":       "adapter",
+	"internal/kubelet/volumeplugin":  "adapter",
+	"internal/kubelet/volumemanager": "stage",
 	"internal/kubelet/podcgroup":     "adapter",
 	"internal/kubelet/hoststats":     "adapter",
 	"internal/kubelet/nodestatus":    "stage",
 	"internal/kubelet/crilog":        "leaf",
 	"internal/kubelet/lifecycle":     "state",
 	"internal/kubelet/podworker":     "stage",
+	"internal/kubelet/podadmit":      "leaf",
+	"internal/kubelet/podfiles":      "leaf",
+	"internal/kubelet/podfolder":     "adapter",
+	"internal/kubelet/podsync":       "stage",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so

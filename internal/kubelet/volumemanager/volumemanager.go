@@ -1,0 +1,115 @@
+// Package volumemanager mounts the volumes of pods and unmounts them again.
+//
+// It keeps two worlds: which pods want their volumes (told by WaitForMount and
+// Unmount), and which volumes are there (found on disk at the start, then known
+// from what it did). For every pod on its own it works the second towards the
+// first, tries again what failed, and keeps the files of ConfigMaps, Secrets,
+// projected and downward API volumes up to date while the pod runs.
+//
+// A pod whose volumes were there before the start keeps them until somebody
+// says that it is not wanted: a restart of the agent mounts nothing twice and
+// takes nothing away. If the objects behind a volume cannot be had, a pod that
+// has the volume already goes on with the content it has.
+//
+// One goroutine at most works on a pod, so a mount that hangs stops its own pod
+// and no other. All methods may be called by any goroutine.
+package volumemanager
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// mounter makes and removes volumes on the machine. Both may be repeated.
+type mounter interface {
+	SetUp(ctx context.Context, v *podvolumes.Volume) (path string, err error)
+	TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error
+}
+
+// subPaths binds parts of volumes for containers.
+type subPaths interface {
+	BindSubPath(ctx context.Context, s podvolumes.SubPath) (string, error)
+	CleanSubPaths(ctx context.Context, uid types.UID) error
+}
+
+// folders knows what earlier processes left on disk.
+type folders interface {
+	Found(ctx context.Context) ([]podvolumes.Found, error)
+	Pods(ctx context.Context) ([]types.UID, error)
+	RemovePod(ctx context.Context, uid types.UID) error
+}
+
+// holder keeps the objects of a pod in memory between Hold and Release.
+type holder interface {
+	Hold(pod *v1.Pod)
+	Release(uid types.UID)
+}
+
+// Config says what a Manager works with.
+type Config struct {
+	Log      *slog.Logger
+	Mounts   mounter
+	SubPaths subPaths
+	Folders  folders
+	Holder   holder
+	Objects  podvolumes.Objects
+	// Host returns what contents may say about the machine. It must not block.
+	Host func() podvolumes.Host
+
+	// Parallel is how many pods are worked on at once. Default 16. A pod that
+	// takes longer than a few seconds does not count.
+	Parallel int
+	// Period is how often the content of a running pod's volumes is compared,
+	// besides whenever one of its objects changes. Default 1 minute, the upstream
+	// kubelet's; tokens are renewed at that grain.
+	Period time.Duration
+	// MaxRetry is the longest pause after failures. Default 1 minute.
+	MaxRetry time.Duration
+	// Resolve bounds the reads of API objects for one pod. Default 10 s.
+	Resolve time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Host == nil {
+		c.Host = func() podvolumes.Host { return podvolumes.Host{} }
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 16
+	}
+	if c.Period == 0 {
+		c.Period = time.Minute
+	}
+	if c.MaxRetry == 0 {
+		c.MaxRetry = time.Minute
+	}
+	if c.Resolve == 0 {
+		c.Resolve = 10 * time.Second
+	}
+	return c
+}
+
+// A Manager mounts and unmounts.
+type Manager struct {
+	cfg           Config
+	wake          chan struct{} // room for one: some pod is due
+	reconstructed chan struct{} // closed by Run when it knows what is on disk
+
+	mu struct {
+		sync.Mutex
+		pods map[types.UID]*podState
+	}
+}
+
+// New makes a Manager. It looks at nothing before Run.
+func New(cfg Config) *Manager {
+	m := &Manager{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1), reconstructed: make(chan struct{})}
+	m.mu.pods = map[types.UID]*podState{}
+	return m
+}

@@ -1,0 +1,151 @@
+package volumemanager
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// WaitForMount has the volumes of a pod mounted and kept up to date from now
+// on, and returns when all are there. If ctx ends before, the error says for
+// each volume that is not there why, and matches podvolumes.ErrWaiting if an
+// API object is missing; the mounting goes on all the same, and a later call
+// returns as soon as it is done. For a pod that has its volumes it is cheap.
+func (m *Manager) WaitForMount(ctx context.Context, pod *v1.Pod) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	st := m.stateLocked(pod.UID)
+	before := st.pod
+	fresh := before == nil || st.intent != wanted
+	st.pod, st.intent, st.sweep = pod, wanted, false
+	changed := fresh || !sameContent(before, pod)
+	mounts := fresh || changed && !sameVolumes(before, pod)
+	m.mu.Unlock()
+
+	if changed {
+		m.cfg.Holder.Hold(pod) // first, so that the try finds the objects on their way
+		m.mu.Lock()
+		m.askLocked(st)
+		if mounts {
+			st.mustReach = st.asked
+		}
+		m.mu.Unlock()
+	}
+	return m.wait(ctx, st, func() bool { return st.reached >= st.mustReach })
+}
+
+// Unmount has the volumes of a pod unmounted and removed, and returns when none
+// is left. If ctx ends before, it goes on all the same. The caller sees to it
+// that no container of the pod runs.
+func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	st := m.stateLocked(uid)
+	m.dropLocked(st)
+	m.mu.Unlock()
+	return m.wait(ctx, st, func() bool { return st.gone })
+}
+
+// dropLocked has a pod's volumes unmounted.
+func (m *Manager) dropLocked(st *podState) {
+	if st.intent == unwanted {
+		return
+	}
+	st.intent, st.pod = unwanted, nil
+	m.askLocked(st)
+}
+
+// ready waits until it is known what is on disk.
+func (m *Manager) ready(ctx context.Context) error {
+	select {
+	case <-m.reconstructed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("find out which volumes are there: %w", context.Cause(ctx))
+	}
+}
+
+// wait returns when done, which is called with the lock held, is true, or ctx ends.
+func (m *Manager) wait(ctx context.Context, st *podState, done func() bool) error {
+	for {
+		m.mu.Lock()
+		if done() {
+			m.mu.Unlock()
+			return nil
+		}
+		changed, err := st.changed, st.err
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if err == nil {
+				return fmt.Errorf("volume operations are under way: %w", context.Cause(ctx))
+			}
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// Waiting returns why the volumes of a pod are not all there, or nil if they
+// are, or if nothing has been tried yet. It never blocks.
+func (m *Manager) Waiting(uid types.UID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.mu.pods[uid]
+	if st == nil || st.intent == wanted && st.reached >= st.mustReach {
+		return nil
+	}
+	return st.err
+}
+
+// Poke has the volumes of a pod compared at once, because an object that it
+// holds has changed. It never blocks, and is nothing for a pod that is not mounted.
+func (m *Manager) Poke(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if st := m.mu.pods[uid]; st != nil && st.intent == wanted {
+		m.askLocked(st)
+	}
+}
+
+// Paths returns the path on the host of each volume of a pod that is there, by
+// the pod's name for it.
+func (m *Manager) Paths(uid types.UID) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	paths := map[string]string{}
+	if st := m.mu.pods[uid]; st != nil {
+		for name, id := range st.names {
+			if v, ok := st.volumes[id]; ok && v.path != "" {
+				paths[name] = v.path
+			}
+		}
+	}
+	return paths
+}
+
+// SubPath makes a part of a mounted volume a mount of its own, for the
+// index-th volume mount of a container, and returns its path on the host. It
+// lives until the pod's volumes are unmounted.
+func (m *Manager) SubPath(ctx context.Context, uid types.UID, container, volume, subPath string, index int) (string, error) {
+	m.mu.Lock()
+	request := podvolumes.SubPath{PodUID: uid, Volume: volume, Container: container, Path: subPath, Index: index}
+	if st := m.mu.pods[uid]; st != nil {
+		id := st.names[volume]
+		have := st.volumes[id]
+		request.VolumePath, request.ReadOnly, request.Content = have.path, have.readOnly, id.Kind.HasContent()
+	}
+	m.mu.Unlock()
+	if request.VolumePath == "" {
+		return "", fmt.Errorf("subPath %q of %s: the volume is not mounted", subPath, podvolumes.Describe(volume))
+	}
+	return m.cfg.SubPaths.BindSubPath(ctx, request)
+}

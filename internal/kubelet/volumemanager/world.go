@@ -1,0 +1,94 @@
+package volumemanager
+
+import (
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// An intent says what is wanted of a pod's volumes.
+type intent int
+
+const (
+	unsaid   intent = iota // found on disk; nobody has said anything yet: leave it
+	wanted                 // mount, and keep up to date
+	unwanted               // unmount
+)
+
+// podState is both worlds of one pod. The manager's lock guards it.
+type podState struct {
+	uid types.UID
+
+	// Desired.
+	intent intent
+	pod    *v1.Pod // as last given; nil unless wanted
+	sweep  bool    // when nothing is mounted any more, the pod's folder goes too
+	asked  uint64  // counts what was asked: each change is a new number
+
+	// Actual.
+	volumes map[podvolumes.ID]volumeState
+	names   map[string]podvolumes.ID // the pod's names for its volumes
+
+	// Progress.
+	mustReach uint64        // the latest number of asked that WaitForMount waits for
+	reached   uint64        // the number of asked that the last full success had seen
+	err       error         // why the last try was not a full success; nil: none ended, or it was
+	failures  int           // in a row
+	due       time.Time     // when to look again; zero: only when asked
+	busy      bool          // a goroutine works on the pod
+	gone      bool          // no longer in the map
+	changed   chan struct{} // closed and renewed whenever progress changes
+}
+
+// volumeState is one volume that is there.
+type volumeState struct {
+	path     string // what containers mount
+	readOnly bool
+	complete bool // holds all of some content
+	verified bool // set up by this process, and not only found
+}
+
+func (m *Manager) stateLocked(uid types.UID) *podState {
+	st := m.mu.pods[uid]
+	if st == nil {
+		st = &podState{uid: uid, volumes: map[podvolumes.ID]volumeState{}, names: map[string]podvolumes.ID{}, changed: make(chan struct{})}
+		m.mu.pods[uid] = st
+	}
+	return st
+}
+
+// askLocked makes a pod due now.
+func (m *Manager) askLocked(st *podState) {
+	st.asked++
+	st.failures = 0
+	st.due = time.Now()
+	select {
+	case m.wake <- struct{}{}:
+	default: // Run looks soon anyway
+	}
+}
+
+// tell wakes who waits for the pod.
+func (st *podState) tell() {
+	close(st.changed)
+	st.changed = make(chan struct{})
+}
+
+// copyVolumes returns the actual world, for use without the lock.
+func (st *podState) copyVolumes() map[podvolumes.ID]volumeState { return maps.Clone(st.volumes) }
+
+// sameVolumes reports whether two versions of a pod mount the same.
+func sameVolumes(a, b *v1.Pod) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Volumes, b.Spec.Volumes)
+}
+
+// sameContent reports whether two versions of a pod tell the same about
+// themselves in the files of the downward API, and refer to the same objects.
+func sameContent(a, b *v1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
