@@ -22,12 +22,14 @@ import (
 // A reader that wants data newer than t is served when that moment is after t.
 // The same rule, ready, serves those who ask and those who wait.
 //
-//	           Set                      Delete
-//	no entry ───────► status ─────────────────► nothing (as of a moment)
-//	    ▲               │ ▲                        │  │
-//	    │               ▼ │ Set                Set │  │
-//	    │            Set, Hold, SetObservedTime ◄──┘  │
-//	    └──────────────────── UpdateTime ─────────────┘
+//	             Set
+//	no entry ────────────► status
+//	    ▲                  │    ▲
+//	    │ UpdateTime Delete│    │Set
+//	    │                  ▼    │
+//	    └─────────────── nothing as of a moment
+//
+// Hold and SetObservedTime make an entry of nothing where there is none.
 //
 // The zero Cache is not usable; call NewCache.
 type Cache struct {
