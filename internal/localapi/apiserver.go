@@ -10,17 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/filters"
-	"k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
-	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
 // informerResync replays the informers' caches to their handlers, as the
@@ -78,6 +75,8 @@ func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
 		server.Destroy()
 		return nil, err
 	}
+	cfg.OpenAPIV3Config.Definitions = nil // only installing needed them
+	s.documents().install(server)
 	prepared := server.PrepareRun()
 	a.prepared = preparedServer{prepared.GenericAPIServer, prepared.RunWithContext}
 	return a, nil
@@ -99,17 +98,17 @@ func (s *Server) genericConfig(a *api) *genericapiserver.Config {
 		sets.NewString("watch", "proxy"),
 		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 	)
-	schemes := []*runtime.Scheme{legacyscheme.Scheme}
-	for _, group := range s.cfg.Groups {
-		schemes = append(schemes, group.Scheme)
-	}
-	namer := openapinamer.NewDefinitionNamer(schemes...)
-	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
-	cfg.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
-	cfg.OpenAPIConfig.Info.Title = "Kubernetes"
-	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
-	cfg.OpenAPIV3Config.Info.Title = "Kubernetes"
+	cfg.SkipOpenAPIInstallation = true // documents serves them
+	cfg.OpenAPIV3Config = s.documents().v3Config()
 	return cfg
+}
+
+func (s *Server) documents() documents {
+	d := documents{schemes: []*runtime.Scheme{legacyscheme.Scheme}, version: KubernetesVersion}
+	for _, group := range s.cfg.Groups {
+		d.schemes = append(d.schemes, group.Scheme)
+	}
+	return d
 }
 
 func (s *Server) secureServing() (*genericapiserver.SecureServingInfo, error) {

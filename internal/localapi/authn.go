@@ -108,4 +108,3 @@ func authorization(cfg *genericapiserver.Config, f informers.SharedInformerFacto
 	cfg.RuleResolver = byRole
 	return nil
 }
-

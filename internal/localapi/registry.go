@@ -117,11 +117,10 @@ func storageFactory(cfg *genericapiserver.Config, endpoint string) (*serverstora
 	// Two tickers for metrics that nobody scrapes here.
 	options.StorageConfig.CountMetricPollPeriod = 0
 	options.StorageConfig.DBMetricPollInterval = 0
-	sizes, err := genericoptions.WriteWatchCacheSizes(kubeapiserver.DefaultWatchCacheSizes())
-	if err != nil {
-		return nil, fmt.Errorf("configure the watch cache: %w", err)
-	}
-	options.WatchCacheSizes = sizes
+	// A watch cache is a second copy of every object and some twenty
+	// goroutines a resource, to spare an etcd that thousands watch. Here a
+	// dozen watch, and etcd is in this process.
+	options.EnableWatchCache = false
 
 	factoryConfig := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(cfg.EffectiveVersion)
 	factoryConfig.APIResourceConfig = cfg.MergedResourceConfig

@@ -12,7 +12,9 @@ const KubernetesVersion = "v1.37.2"
 
 // release is the libraries' effective version with the name of their release,
 // which upstream's build would stamp into them.
-type release struct{ basecompatibility.EffectiveVersion }
+type release struct {
+	basecompatibility.EffectiveVersion
+}
 
 func effectiveVersion() release {
 	return release{compatibility.DefaultBuildEffectiveVersion()}
