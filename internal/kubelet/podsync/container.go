@@ -1,0 +1,159 @@
+package podsync
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+)
+
+// containerConfig gathers what a container's configuration is made of.
+func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*runtimeapi.ContainerConfig, error) {
+	c := st.container
+	target, err := r.target(st)
+	if err != nil {
+		return nil, err
+	}
+	env, err := r.env(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	attempt := r.attempt(st)
+	mounts, err := r.mounts(c, env, attempt)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.s.cfg.Folders.MakeLogs(r.pod.Namespace, r.pod.Name, r.pod.UID, c.Name); err != nil {
+		return nil, err
+	}
+	return r.node.Container(podfiles.ContainerInput{
+		Pod: r.pod, Container: c, Attempt: attempt,
+		ImageRef: image.ref, ImageUser: image.user,
+		Env: env, Mounts: mounts, TargetID: target,
+	})
+}
+
+// attempt returns how often the container was restarted, with this time. One
+// that was created and never ran does not count.
+func (r *run) attempt(st start) int32 {
+	if st.previous != nil {
+		if st.previous.State == observed.Created {
+			return st.previous.RestartCount
+		}
+		return st.previous.RestartCount + 1
+	}
+	// A runtime may forget containers, at a reboot for example; their logs
+	// remember how many there were, and must not be written over.
+	if last, ok := r.s.cfg.Folders.LastAttempt(r.pod.Namespace, r.pod.Name, r.pod.UID, st.container.Name); ok {
+		return last + 1
+	}
+	return 0
+}
+
+// target returns the ID of the container whose processes an ephemeral one sees.
+func (r *run) target(st start) (string, error) {
+	if st.target == "" {
+		return "", nil
+	}
+	c := r.status.Container(st.target)
+	if c == nil {
+		return "", fmt.Errorf("unable to find target container %v", st.target)
+	}
+	return c.ID, nil
+}
+
+func (r *run) env(ctx context.Context, c *v1.Container) ([]podfiles.Var, error) {
+	services, err := r.s.cfg.Services(ctx, r.pod.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("services have not been read, cannot construct envvars: %w", err)
+	}
+	return r.node.Env(r.pod, c, podfiles.EnvSources{
+		PodIPs:   r.ips(),
+		Services: services,
+		ConfigMap: func(name string) (*v1.ConfigMap, error) {
+			return r.s.cfg.Objects.GetConfigMap(ctx, r.pod.Namespace, name)
+		},
+		Secret: func(name string) (*v1.Secret, error) {
+			return r.s.cfg.Objects.GetSecret(ctx, r.pod.Namespace, name)
+		},
+	})
+}
+
+// mounts returns the container's mounts: its volumes, the hosts file and the
+// termination message.
+func (r *run) mounts(c *v1.Container, env []podfiles.Var, attempt int32) ([]*runtimeapi.Mount, error) {
+	paths := r.s.cfg.Volumes.Paths(r.pod.UID)
+	var out []*runtimeapi.Mount
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		path, ok := paths[m.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
+		}
+		sub, err := podfiles.SubPath(m, env)
+		if err != nil {
+			return nil, err
+		}
+		if sub != "" {
+			path, err = r.subpath(c, i, path, sub)
+			if err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, podfiles.VolumeMount(r.pod, m, path))
+	}
+	if podfiles.WantsHosts(r.pod, c, r.status.IPs) {
+		path, err := r.hosts()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, podfiles.HostsMount(path))
+	}
+	if c.TerminationMessagePath != "" {
+		path, err := r.s.cfg.Folders.TerminationLog(r.pod.UID, c.Name, attempt)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, podfiles.TerminationMount(c, path))
+	}
+	return out, nil
+}
+
+// subpath holds open a path inside a volume. The details of a failure stay in
+// the log: they could tell a pod's owner about the node's files.
+func (r *run) subpath(c *v1.Container, index int, volume, sub string) (string, error) {
+	name := c.VolumeMounts[index].Name
+	path, err := r.s.cfg.Folders.Subpath(podfiles.SubpathTarget{UID: r.pod.UID, Volume: name, Container: c.Name, Index: index}, volume, sub)
+	if err != nil {
+		r.s.log.Warn("subPath cannot be prepared", "pod", r.name(), "container", c.Name, "volume", name, "err", err)
+		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", name, c.Name)
+	}
+	return path, nil
+}
+
+func (r *run) hosts() (string, error) {
+	content, err := r.hostsContent()
+	if err != nil {
+		return "", err
+	}
+	return r.s.cfg.Folders.WriteHosts(r.pod.UID, content)
+}
+
+func (r *run) hostsContent() ([]byte, error) {
+	if r.pod.Spec.HostNetwork {
+		node, err := r.s.cfg.Folders.NodeHosts()
+		if err != nil {
+			return nil, err
+		}
+		return podfiles.NodeHosts(node, r.pod.Spec.HostAliases), nil
+	}
+	name, domain, err := r.node.Hostname(r.pod)
+	if err != nil {
+		return nil, err
+	}
+	return podfiles.Hosts(r.status.IPs, name, domain, r.pod.Spec.HostAliases), nil
+}

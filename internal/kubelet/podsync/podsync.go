@@ -1,0 +1,313 @@
+// Package podsync does to one pod what its worker asks: makes its containers
+// match its specification, stops them, and gives back what they held.
+//
+// It reads the pod, the status that the worker hands it, and the objects that
+// the pod refers to. It writes to the runtime, to the pod's folder and cgroup,
+// to the volume manager, events, and the pod's status. What to do is decided by
+// the pure function plan; apply does it.
+//
+// Calls for different pods may be concurrent; calls for one pod may not, which
+// is what package podworker promises. Every call returns soon after its context
+// is cancelled and undoes nothing.
+package podsync
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+)
+
+// runtime is the container runtime. Stopping or removing what is gone is no
+// error, and stopping returns when the thing has stopped.
+type runtime interface {
+	sandboxes
+	containers
+	images
+}
+
+type sandboxes interface {
+	RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error)
+	StopSandbox(ctx context.Context, id string) error
+	RemoveSandbox(ctx context.Context, id string) error
+	Inspect(ctx context.Context, uid types.UID) (*observed.Status, error)
+}
+
+type containers interface {
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (id string, err error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+}
+
+type images interface {
+	// Image returns nil without an error if the image is not there.
+	Image(ctx context.Context, ref string) (*runtimeapi.Image, error)
+	Pull(ctx context.Context, ref string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (imageRef string, err error)
+}
+
+// volumes mounts and unmounts a pod's volumes.
+type volumes interface {
+	// WaitForMount returns when all volumes of the pod are ready. If ctx ends
+	// first, the error says what is missing.
+	WaitForMount(ctx context.Context, pod *v1.Pod) error
+	// Paths returns where the pod's volumes lie, by their names.
+	Paths(uid types.UID) map[string]string
+	// Unmount returns when no volume of the pod is mounted any more.
+	Unmount(ctx context.Context, uid types.UID) error
+}
+
+// statuses takes what was observed of a pod, makes it the pod's status, and
+// sees to it that the API learns of it. waits is by container name.
+type statuses interface {
+	Report(pod *v1.Pod, status *observed.Status, waits map[string]reason.Wait) v1.PodStatus
+}
+
+// cgroups makes and removes pods' cgroups.
+type cgroups interface {
+	// Ensure returns the pod's cgroup as the runtime names it.
+	Ensure(pod *v1.Pod) (parent string, err error)
+	Remove(uid types.UID) error
+}
+
+// objects reads what pods refer to. A missing object is an error that
+// apierrors.IsNotFound knows.
+type objects interface {
+	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// folders keeps a pod's own files on the disk.
+type folders interface {
+	hostFiles
+	logFiles
+	subpaths
+}
+
+type hostFiles interface {
+	// Make makes the pod's folder.
+	Make(uid types.UID) error
+	NodeHosts() ([]byte, error)
+	WriteHosts(uid types.UID, content []byte) (path string, err error)
+	// TerminationLog makes an empty file that any user may write.
+	TerminationLog(uid types.UID, container string, attempt int32) (path string, err error)
+}
+
+type logFiles interface {
+	// MakeLogs makes a container's log folder; container may be empty.
+	MakeLogs(namespace, name string, uid types.UID, container string) error
+	// LastAttempt returns the highest attempt that has a log, or false.
+	LastAttempt(namespace, name string, uid types.UID, container string) (int32, bool)
+	// RemoveLog removes one container's log with its rotated parts.
+	RemoveLog(path string) error
+	// RemoveLogs removes the pod's log folder.
+	RemoveLogs(namespace, name string, uid types.UID) error
+}
+
+type subpaths interface {
+	// Subpath returns a path that is, and stays, the folder or file sub inside
+	// volume, whatever links the volume holds. It makes a missing folder.
+	Subpath(at podfiles.SubpathTarget, volume, sub string) (path string, err error)
+	// ReleaseSubpaths gives back all that Subpath made for a pod.
+	ReleaseSubpaths(uid types.UID) error
+}
+
+// probes says what the pods' probes found. known is false before the first
+// result.
+type probes interface {
+	AddPod(pod *v1.Pod)
+	RemovePod(uid types.UID)
+	Liveness(containerID string) (healthy, known bool)
+	Startup(containerID string) (healthy, known bool)
+}
+
+// doer sends the HTTP requests of lifecycle hooks.
+type doer interface {
+	Do(req *http.Request) (*http.Response, error)
+}
+
+// Config holds what a Syncer needs. All fields up to Folders are required.
+type Config struct {
+	Log      *slog.Logger
+	Recorder record.EventRecorder
+	Runtime  runtime
+	Volumes  volumes
+	Statuses statuses
+	Cgroups  cgroups
+	Objects  objects
+	Folders  folders
+
+	// Node returns what the node offers now. It is called for each start.
+	Node func() *podfiles.Node
+	// NetworkReady returns why pods that have a network of their own cannot
+	// start yet. Nil: they can.
+	NetworkReady func() error
+	// Services returns the services that pods of a namespace may see as
+	// variables. Nil: only the API server's.
+	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	// Probes may be nil: no container has probes.
+	Probes probes
+	// HTTP sends the requests of lifecycle hooks. Default: a client without
+	// proxy, which checks no certificate, as upstream's.
+	HTTP doer
+
+	MountNotice time.Duration // when waiting for volumes becomes an event; default 2 s
+	MountWait   time.Duration // when waiting for volumes becomes a failure; default 2 min 3 s, as upstream's
+	ConfigRetry time.Duration // pause before a container that misses an object is tried again; default 1 s
+	OrphanGrace time.Duration // grace period of a pod that only the runtime knows; default 30 s
+
+	CrashBackoff    time.Duration // first pause before a crashed container starts again, doubled each time; default 10 s
+	MaxCrashBackoff time.Duration // longest such pause; default 5 min
+	PullBackoff     time.Duration // first pause after a failed pull, doubled each time; default 10 s
+	MaxPullBackoff  time.Duration // longest such pause; default 5 min
+}
+
+func (c Config) withDefaults() Config {
+	if c.NetworkReady == nil {
+		c.NetworkReady = func() error { return nil }
+	}
+	if c.Services == nil {
+		c.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+	}
+	if c.Probes == nil {
+		c.Probes = noProbes{}
+	}
+	if c.HTTP == nil {
+		c.HTTP = hookClient()
+	}
+	setDefault(&c.MountNotice, 2*time.Second)
+	setDefault(&c.MountWait, 2*time.Minute+3*time.Second)
+	setDefault(&c.ConfigRetry, time.Second)
+	setDefault(&c.OrphanGrace, 30*time.Second)
+	setDefault(&c.CrashBackoff, 10*time.Second)
+	setDefault(&c.MaxCrashBackoff, 5*time.Minute)
+	setDefault(&c.PullBackoff, 10*time.Second)
+	setDefault(&c.MaxPullBackoff, 5*time.Minute)
+	return c
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d <= 0 {
+		*d = value
+	}
+}
+
+// noProbes is the absence of probes.
+type noProbes struct{}
+
+func (noProbes) AddPod(*v1.Pod)                        {}
+func (noProbes) RemovePod(types.UID)                   {}
+func (noProbes) Liveness(string) (healthy, known bool) { return false, false }
+func (noProbes) Startup(string) (healthy, known bool)  { return false, false }
+
+// A Syncer makes the steps of pods' lives.
+type Syncer struct {
+	cfg    Config
+	log    *slog.Logger
+	events events
+	puller *puller
+	crash  *backoff
+
+	mu struct {
+		sync.Mutex
+		pods map[types.UID]*memory
+	}
+}
+
+// memory is what a Syncer remembers of a pod between two steps. It is lost with
+// the process, which costs at most one restart without pause.
+type memory struct {
+	waits   map[string]reason.Wait // by container: why it does not run
+	retryAt time.Time              // when to look again though nothing happens; zero: never
+	hooked  map[string]bool        // container IDs whose preStop hook has run
+}
+
+// New returns a Syncer.
+func New(cfg Config) *Syncer {
+	cfg = cfg.withDefaults()
+	s := &Syncer{
+		cfg:    cfg,
+		log:    cfg.Log,
+		events: events{cfg.Recorder},
+		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff),
+	}
+	s.puller = newPuller(cfg.Runtime, s.events, cfg.Objects, newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff))
+	s.mu.pods = map[types.UID]*memory{}
+	return s
+}
+
+// RetryAt returns when a pod has to be looked at again though nothing happens,
+// such as at the end of a back-off, or false.
+func (s *Syncer) RetryAt(uid types.UID) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.mu.pods[uid]
+	if m == nil || m.retryAt.IsZero() {
+		return time.Time{}, false
+	}
+	return m.retryAt, true
+}
+
+// waits returns why a pod's containers do not run, as of the last step.
+func (s *Syncer) waits(uid types.UID) map[string]reason.Wait {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.mu.pods[uid]; m != nil {
+		return m.waits // replaced as a whole, never changed
+	}
+	return nil
+}
+
+// remember keeps what a step found out, for the next.
+func (s *Syncer) remember(uid types.UID, waits map[string]reason.Wait, retryAt time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memoryLocked(uid)
+	m.waits, m.retryAt = waits, retryAt
+}
+
+// firstHook reports whether a container's preStop hook has not been run yet,
+// and remembers that it has. A step that is made again, because the grace
+// period got shorter, does not run it twice.
+func (s *Syncer) firstHook(uid types.UID, containerID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memoryLocked(uid)
+	if m.hooked[containerID] {
+		return false
+	}
+	if m.hooked == nil {
+		m.hooked = map[string]bool{}
+	}
+	m.hooked[containerID] = true
+	return true
+}
+
+func (s *Syncer) memoryLocked(uid types.UID) *memory {
+	m := s.mu.pods[uid]
+	if m == nil {
+		m = &memory{}
+		s.mu.pods[uid] = m
+	}
+	return m
+}
+
+func (s *Syncer) forget(pod types.UID) {
+	s.mu.Lock()
+	delete(s.mu.pods, pod)
+	s.mu.Unlock()
+	s.crash.forget(pod)
+	s.puller.forget(pod)
+	s.cfg.Probes.RemovePod(pod)
+}
