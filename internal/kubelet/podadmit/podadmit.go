@@ -1,0 +1,116 @@
+// Package podadmit decides whether a node takes a pod, and says why not.
+//
+// It asks three things: whether this version can do all that the pod asks for,
+// so that nothing is ever ignored silently; whether the pod belongs on this
+// node; and whether there is room beside the pods that are here already.
+// Reasons and messages are the upstream kubelet's where it has them.
+//
+// Everything here is a pure function; any goroutine may call it.
+package podadmit
+
+import (
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+)
+
+// A Refusal is why a pod is not taken, in the words of the pod's status.
+type Refusal struct {
+	Reason  string
+	Message string
+}
+
+// Features are what this kubelet and its host can do beyond what all can. A
+// pod that asks for one that is missing is refused.
+type Features struct {
+	Probes         bool // a prober runs
+	ActiveDeadline bool // activeDeadlineSeconds ends pods
+	ReadinessGates bool // readiness gates are part of the Ready condition
+	AppArmor       bool // the host's kernel enforces AppArmor profiles
+}
+
+// A Node is what pods are admitted to.
+type Node struct {
+	Node     *v1.Node // as registered: labels, taints, allocatable
+	Features Features
+	// UnsafeSysctls are settings that pods may use beside the safe ones; a name
+	// ending in * stands for all that begin like it.
+	UnsafeSysctls []string
+}
+
+// Admit returns why the node does not take pod beside others, or nil. others
+// are the pods that hold resources here, without pod itself and without those
+// that have ended.
+func Admit(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
+	for _, check := range []func(Node, *v1.Pod, []*v1.Pod) *Refusal{
+		identity, supported, platform, sysctls, apparmor, resources, placement, ports, taints,
+	} {
+		if r := check(n, pod, others); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// identity refuses a UID that would lead a path out of the pods' folder. The
+// API server makes UIDs itself; a manifest may hold anything.
+func identity(_ Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
+	uid := string(pod.UID)
+	if uid == "" || uid == "." || uid == ".." || filepath.Base(uid) != uid {
+		return &Refusal{reason.FailedValidation, fmt.Sprintf("metadata.uid: %q cannot be the name of a folder", uid)}
+	}
+	return nil
+}
+
+// supported refuses fields that this version does not act on.
+func supported(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
+	if f := unsupportedField(&pod.Spec, n.Features); f != nil {
+		return &Refusal{reason.UnsupportedField, f.Error()}
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if err := podvolumes.Supported(v); err != nil {
+			return &Refusal{reason.UnsupportedField, fmt.Sprintf("spec.volumes[%d] (%s): %v", i, v.Name, err)}
+		}
+	}
+	return nil
+}
+
+// platform refuses pods for another operating system, or for a runtime that
+// can do more than this one.
+func platform(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
+	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != string(v1.Linux) {
+		return &Refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != v1.Linux {
+		return &Refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	sc := pod.Spec.SecurityContext
+	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
+		return nil
+	}
+	if f := n.Node.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil || !*f.SupplementalGroupsPolicy {
+		return &Refusal{"SupplementalGroupsPolicyNotSupported", fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)}
+	}
+	return nil
+}
+
+func apparmor(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
+	if n.Features.AppArmor {
+		return nil
+	}
+	for _, c := range podfiles.Containers(pod) {
+		if podfiles.AppArmor(pod, c) {
+			return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+		}
+	}
+	return nil
+}
+
+func isStatic(pod *v1.Pod) bool { return staticpod.IsStatic(pod) }
