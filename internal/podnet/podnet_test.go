@@ -1,17 +1,18 @@
 package podnet
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
@@ -155,10 +156,19 @@ func FuzzSplitWords(f *testing.F) {
 	})
 }
 
-// TestEnsureAndRemove works on the host itself: in a network namespace of its
-// own the kernel would not show that the host is left as it was found.
-func TestEnsureAndRemove(t *testing.T) {
+// ownNamespace moves the test into a network namespace of its own. The thread is
+// never given back, so that no other test runs in it.
+func ownNamespace(t *testing.T) {
+	t.Helper()
 	testenv.Need(t, "root", "iptables")
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEnsureAndRemove(t *testing.T) {
+	ownNamespace(t)
 	used, err := UsedSubnets()
 	if err != nil {
 		t.Fatal(err)
@@ -176,11 +186,13 @@ func TestEnsureAndRemove(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
-		return filter + nat + strings.ReplaceAll(errorText(linkErr), n.Bridge, "bridge")
+		forward, err := os.ReadFile(forwardingFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "forward " + string(forward) + filter + nat + strings.ReplaceAll(errorText(linkErr), n.Bridge, "bridge")
 	}
 	before := state()
-	t.Cleanup(func() { _, _ = n.Remove(context.WithoutCancel(t.Context())) })
-
 	ensure := func(wantChange bool) {
 		t.Helper()
 		changed, err := n.Ensure(t.Context())
@@ -237,6 +249,84 @@ func TestEnsureAndRemove(t *testing.T) {
 	}
 	if _, err := os.Stat(n.SharedDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("shared folder: %v", err)
+	}
+}
+
+func TestForwardingStaysOn(t *testing.T) {
+	for _, tc := range []struct {
+		name, note string
+		arrange    func(t *testing.T, shared string)
+	}{
+		{"it was on", "", func(t *testing.T, _ string) {
+			if err := os.WriteFile(forwardingFile, []byte("1"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another instance", "another Holdfast instance", func(t *testing.T, shared string) {
+			other := Net{ID: "other", Bridge: "hf-other", Subnet: netip.MustParsePrefix("10.77.9.0/24"), SharedDir: shared}
+			if _, err := other.Ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another bridge", "docker0", func(t *testing.T, _ string) {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "docker0"
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ownNamespace(t)
+			n := Net{ID: "test", Bridge: "hf-test", Subnet: netip.MustParsePrefix("10.77.0.0/24"), SharedDir: t.TempDir()}
+			tc.arrange(t, n.SharedDir)
+			if _, err := n.Ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			notes, err := n.Remove(t.Context())
+			if err != nil || !strings.Contains(strings.Join(notes, "\n"), tc.note) {
+				t.Errorf("got %q, %v; want %q", notes, err, tc.note)
+			}
+			if data, err := os.ReadFile(forwardingFile); err != nil || string(data) != "1\n" {
+				t.Errorf("forwarding: got %q, %v", data, err)
+			}
+		})
+	}
+}
+
+func TestHostPortChainsOfOthersStay(t *testing.T) {
+	const makeChain = "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\nCOMMIT\n"
+	for _, tc := range []struct {
+		name   string
+		before bool
+		want   bool
+	}{
+		{"there before us", true, true},
+		{"made for our pods", false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ownNamespace(t)
+			n := Net{ID: "test", Bridge: "hf-test", Subnet: netip.MustParsePrefix("10.77.0.0/24"), SharedDir: t.TempDir()}
+			add := func() {
+				if _, err := run(t.Context(), "iptables-restore", makeChain, "-w", "--noflush"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.before {
+				add()
+			}
+			if _, err := n.Ensure(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			add()
+			if _, err := n.Remove(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			listing, err := iptables(t.Context(), "nat", "-S")
+			if got := strings.Contains(listing, "-N CNI-HOSTPORT-DNAT"); got != tc.want || err != nil {
+				t.Errorf("host port chain there: got %v, %v; want %v", got, err, tc.want)
+			}
+		})
 	}
 }
 

@@ -33,7 +33,7 @@ func (c Config) network() string { return "holdfast-" + c.InstanceID }
 // programs are what the bundled runtime consists of.
 var programs = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "runc", "demo",
-	"cni/bridge", "cni/host-local", "cni/loopback", "cni/portmap",
+	"cni/bridge", "cni/host-local", "cni/portmap",
 }
 
 // checkPrograms reports every program that is missing.

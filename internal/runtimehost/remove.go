@@ -166,22 +166,24 @@ func (h *Host) Remove(ctx context.Context) (notes []string, err error) {
 		}
 	}
 	removeIfEmpty(filepath.Dir(h.cfg.logFile()))
+	removeIfEmpty(filepath.Dir(h.cfg.RunDir)) // shared by all instances
 	if err := errors.Join(errs...); err != nil {
 		return notes, fmt.Errorf("remove the container runtime: %w", err)
 	}
 	return notes, nil
 }
 
-// cgroups returns where the instance's cgroup may be: in every v1 hierarchy, in
-// the hybrid one and in v2's.
+// cgroups returns the instance's cgroup in v2's hierarchy, or in every v1 and
+// hybrid one.
 func (c Config) cgroups() []string {
-	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", c.CgroupParent))
-	if err != nil {
-		return nil // only for a bad pattern
+	const root = "/sys/fs/cgroup"
+	pattern := filepath.Join(root, "*", c.CgroupParent)
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		pattern = filepath.Join(root, c.CgroupParent)
 	}
-	v2 := filepath.Join("/sys/fs/cgroup", c.CgroupParent)
-	if _, err := os.Stat(v2); err == nil {
-		found = append(found, v2)
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil // a bad pattern, which validate refuses
 	}
 	return found
 }
@@ -207,7 +209,7 @@ func cgroupProcesses(dirs []string) ([]int, error) {
 			}
 			for _, word := range strings.Fields(string(data)) {
 				pid, err := strconv.Atoi(word)
-				if err == nil && pid > 0 && !seen[pid] {
+				if err == nil && pid > 0 && pid != os.Getpid() && !seen[pid] {
 					seen[pid] = true
 					pids = append(pids, pid)
 				}

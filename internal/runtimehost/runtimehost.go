@@ -103,7 +103,7 @@ func (c Config) validate() error {
 	if len(c.RunDir) > 40 {
 		errs = append(errs, fmt.Errorf("run folder %q has more than 40 bytes: sockets in it could not be opened", c.RunDir))
 	}
-	if parent := c.CgroupParent; parent == "" || filepath.Clean("/"+parent) == "/" || strings.Contains(parent, "..") {
+	if parent := c.CgroupParent; filepath.Clean("/"+parent) == "/" || strings.Contains(parent, "..") || strings.ContainsAny(parent, `*?[\`) {
 		errs = append(errs, fmt.Errorf("cgroup parent %q is not a cgroup of its own", parent))
 	}
 	return errors.Join(errs...)

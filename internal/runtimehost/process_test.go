@@ -1,0 +1,233 @@
+package runtimehost
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+// child starts a process with the given arguments, whose name need not be that
+// of the program. It ends with the test process at the latest: its input closes.
+func child(t *testing.T, argv ...string) *process {
+	t.Helper()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := os.StartProcess(shell, argv, &os.ProcAttr{Files: []*os.File{r, nil, nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := hold(started.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.close() // the test may have
+		// While it is our child, the number is nobody else's.
+		if pid, err := syscall.Wait4(started.Pid, nil, syscall.WNOHANG, nil); pid == 0 && err == nil {
+			_ = syscall.Kill(started.Pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(started.Pid, nil, 0, nil)
+		}
+		_ = r.Close()
+		_ = w.Close()
+	})
+	return p
+}
+
+// The shell takes the words after its script as parameters.
+const waiting = "while read x; do :; done"
+
+func TestFindContainerd(t *testing.T) {
+	cfg := sampleConfig()
+	cfg.RootDir = t.TempDir()
+	child(t, "/usr/bin/containerd", "-c", waiting, "sh", "--config", "/etc/containerd/config.toml") // another's
+	child(t, "/bin/vi", "-c", waiting, "sh", "--config", cfg.configFile())                          // another program
+	child(t, "containerd-shim-runc-v2", "-c", waiting, "sh", "-address", cfg.socket()+".other")
+	ours := child(t, "/any/containerd", "-c", waiting, "sh", "--config", cfg.configFile())
+	shim := child(t, "/any/containerd-shim-runc-v2", "-c", waiting, "sh", "-address", cfg.socket())
+
+	pids := func(find func() ([]*process, error)) []int {
+		t.Helper()
+		found, err := find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pids []int
+		for _, p := range found {
+			pids = append(pids, p.pid)
+			if err := p.close(); err != nil {
+				t.Error(err)
+			}
+		}
+		return pids
+	}
+	if diff := cmp.Diff(pids(cfg.findContainerd), []int{ours.pid}); diff != "" {
+		t.Errorf("containerd (-got +want):\n%s", diff)
+	}
+	if diff := cmp.Diff(pids(cfg.findShims), []int{shim.pid}); diff != "" {
+		t.Errorf("shims (-got +want):\n%s", diff)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Run("ends when asked", func(t *testing.T) {
+		p := child(t, "sh", "-c", waiting)
+		if err := p.stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("is killed when it does not", func(t *testing.T) {
+		p := child(t, "sh", "-c", "trap '' TERM; "+waiting)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // no time left
+		if err := p.stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("has ended", func(t *testing.T) {
+		p := child(t, "sh", "-c", "exit 0")
+		if err := p.wait(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWaitEndsOnClose(t *testing.T) {
+	p := child(t, "sh", "-c", waiting)
+	waited := make(chan error, 1)
+	go func() { waited <- p.wait() }()
+	select {
+	case err := <-waited:
+		t.Fatalf("wait returned %v while the process runs", err)
+	case <-time.After(10 * time.Millisecond): // it waits, or has not begun: both must end
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err == nil {
+		t.Error("wait said that the process had ended")
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	for _, tc := range []struct {
+		name, stat, state string
+		parent            int
+		ok                bool
+	}{
+		{"plain", "12 (sh) S 7 12 12", "S", 7, true},
+		{"spaces and parentheses", "12 (a) R 1 (b)) Z 7 12", "Z", 7, true},
+		{"cut", "12 (sh) S", "", 0, false},
+		{"empty", "", "", 0, false},
+	} {
+		state, parent, ok := parseStat(tc.stat)
+		if ok != tc.ok || ok && (state != tc.state || parent != tc.parent) {
+			t.Errorf("%s: got %q, %d, %v", tc.name, state, parent, ok)
+		}
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("12 (sh) S 7 12 12")
+	f.Fuzz(func(_ *testing.T, stat string) { parseStat(stat) })
+}
+
+func TestPointsBelow(t *testing.T) {
+	const mountinfo = `1 0 8:1 / / rw - ext4 /dev/sda1 rw
+20 1 0:5 / /run rw - tmpfs tmpfs rw
+21 20 0:6 / /run/holdfast/a rw - tmpfs tmpfs rw
+22 21 0:4 net:[4] /run/holdfast/a/netns/x rw - nsfs nsfs rw
+23 21 0:7 / /run/holdfast/a/with\040space\134 rw - tmpfs tmpfs rw
+24 20 0:8 / /run/holdfast/ab rw - tmpfs tmpfs rw
+`
+	want := []string{"/run/holdfast/a/netns/x", `/run/holdfast/a/with space\`}
+	if diff := cmp.Diff(pointsBelow(mountinfo, "/run/holdfast/a"), want); diff != "" {
+		t.Errorf("mount points (-got +want):\n%s", diff)
+	}
+}
+
+func FuzzUnescape(f *testing.F) {
+	f.Add(`a\040b\\134`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := unescape(s); !strings.Contains(s, `\`) && got != s {
+			t.Errorf("%q became %q", s, got)
+		}
+		var escaped strings.Builder
+		for _, c := range []byte(s) {
+			if c == '\\' || c == ' ' || c == '\n' || c == '\t' {
+				escaped.WriteString(`\` + string([]byte{'0' + c>>6, '0' + c>>3&7, '0' + c&7}))
+				continue
+			}
+			escaped.WriteByte(c)
+		}
+		if got := unescape(escaped.String()); got != s {
+			t.Errorf("round trip of %q: got %q", s, got)
+		}
+	})
+}
+
+func TestUnready(t *testing.T) {
+	status := func(runtime, network bool) *runtimeapi.RuntimeStatus {
+		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: runtime},
+			{Type: runtimeapi.NetworkReady, Status: network, Reason: "NoConfig"},
+			{Type: "ContainerdHasNoDeprecationWarnings", Status: false},
+		}}
+	}
+	if err := unready(status(true, true)); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []*runtimeapi.RuntimeStatus{nil, status(false, true), status(true, false)} {
+		if unready(s) == nil {
+			t.Errorf("%v is taken for ready", s)
+		}
+	}
+}
+
+func TestRemoveTreeLeavesForeignMounts(t *testing.T) {
+	testenv.Need(t, "root")
+	outside, dir := t.TempDir(), filepath.Join(t.TempDir(), "dir")
+	inner := filepath.Join(dir, "a", "b c")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(outside, "precious")
+	if err := os.WriteFile(precious, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // one on the other
+		if err := syscall.Mount(outside, inner, "", syscall.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeTree(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("a file of the mounted folder: %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is still there", dir)
+	}
+	if err := removeTree(dir); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
