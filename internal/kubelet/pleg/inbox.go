@@ -81,13 +81,13 @@ func (i *inbox) ring() {
 func (i *inbox) empty() (marks map[types.UID]bool, strangers map[string]struct{}, stream streamState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	marks, strangers, stream = i.marks, i.strangers, i.stream
-	if len(marks) > 0 {
-		i.marks = map[types.UID]bool{}
+	if len(i.marks) > 0 {
+		marks, i.marks = i.marks, map[types.UID]bool{}
 	}
-	if len(strangers) > 0 {
-		i.strangers = map[string]struct{}{}
+	if len(i.strangers) > 0 {
+		strangers, i.strangers = i.strangers, map[string]struct{}{}
 	}
+	stream = i.stream
 	i.stream.broke = false
 	return marks, strangers, stream
 }

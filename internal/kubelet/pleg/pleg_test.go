@@ -1,0 +1,652 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtimelabels"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A scripted is a runtime in memory, without a wire, so that it lives in a
+// synctest bubble. Its containers are the state that a test says.
+type scripted struct {
+	mu         sync.Mutex
+	containers map[types.UID]map[string]observed.State // by pod, then container
+	listErr    error
+	listHangs  bool
+	broken     map[types.UID]error // inspections that fail
+	hung       map[types.UID]bool  // inspections that hang
+	takes      time.Duration       // an inspection
+	noEvents   bool
+	streams    []chan *runtimeapi.ContainerEventResponse
+	lists      int
+	inspected  []types.UID
+	busy, most int // inspections at a time
+}
+
+func newScripted() *scripted {
+	return &scripted{
+		containers: map[types.UID]map[string]observed.State{},
+		broken:     map[types.UID]error{},
+		hung:       map[types.UID]bool{},
+	}
+}
+
+func (s *scripted) set(uid types.UID, name string, state observed.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.containers[uid] == nil {
+		s.containers[uid] = map[string]observed.State{}
+	}
+	s.containers[uid][name] = state
+}
+
+func (s *scripted) drop(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, uid)
+}
+
+// do changes the faults.
+func (s *scripted) do(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// tell sends an event about a pod on the open streams; with an empty UID, one
+// that says only which container it is about.
+func (s *scripted) tell(uid types.UID, container string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &runtimeapi.ContainerEventResponse{ContainerId: container, CreatedAt: time.Now().UnixNano()}
+	if uid != "" {
+		e.PodSandboxStatus = &runtimeapi.PodSandboxStatus{Labels: map[string]string{runtimelabels.PodUID: string(uid)}}
+	}
+	for _, stream := range s.streams {
+		stream <- e
+	}
+}
+
+func (s *scripted) breakStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stream := range s.streams {
+		close(stream)
+	}
+	s.streams = nil
+}
+
+func (s *scripted) listCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists
+}
+
+func (s *scripted) takeInspected() []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.inspected
+	s.inspected = nil
+	slices.Sort(got)
+	return got
+}
+
+func (s *scripted) Pods(ctx context.Context) ([]observed.Pod, error) {
+	s.mu.Lock()
+	s.lists++
+	hangs, err := s.listHangs, s.listErr
+	var pods []observed.Pod
+	for uid, containers := range s.containers {
+		pod := observed.Pod{UID: uid}
+		for id, state := range containers {
+			pod.Containers = append(pod.Containers, observed.Container{ID: id, State: state})
+		}
+		pods = append(pods, pod)
+	}
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return pods, err
+}
+
+func (s *scripted) Inspect(ctx context.Context, uid types.UID) (*observed.Status, error) {
+	s.mu.Lock()
+	s.inspected = append(s.inspected, uid)
+	s.busy++
+	s.most = max(s.most, s.busy)
+	takes := s.takes
+	if s.hung[uid] {
+		takes = 1 << 60
+	}
+	status, err := &observed.Status{UID: uid, Time: time.Now()}, s.broken[uid]
+	for _, id := range slices.Sorted(maps.Keys(s.containers[uid])) {
+		status.Containers = append(status.Containers, observed.ContainerStatus{ID: id, State: s.containers[uid][id]})
+	}
+	s.mu.Unlock()
+	defer s.do(func() { s.busy-- })
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return status, nil
+}
+
+func (s *scripted) Events(ctx context.Context, take func(*runtimeapi.ContainerEventResponse)) error {
+	s.mu.Lock()
+	if s.noEvents {
+		s.mu.Unlock()
+		return observed.ErrNoEvents
+	}
+	stream := make(chan *runtimeapi.ContainerEventResponse, 10_000)
+	s.streams = append(s.streams, stream)
+	s.mu.Unlock()
+	for {
+		select {
+		case e, ok := <-stream:
+			if !ok {
+				return errors.New("stream broke")
+			}
+			take(e)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// A rig is a generator that runs, and what came out of it.
+type rig struct {
+	*Generator
+	runtime *scripted
+	cache   *observed.Cache
+}
+
+// run calls test in a bubble, with a generator that runs beside it.
+func run(t *testing.T, runtime *scripted, test func(*testing.T, rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := observed.NewCache()
+		g := New(Config{Runtime: runtime, Cache: cache})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := g.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		defer wg.Wait()
+		defer cancel()
+		test(t, rig{g, runtime, cache})
+	})
+}
+
+// received returns the events that are there to be received, as "uid kind", in
+// order of UID.
+func (r rig) received() []string {
+	var got []string
+	for {
+		synctest.Wait()
+		select {
+		case e := <-r.Events():
+			got = append(got, fmt.Sprintf("%s %s", e.UID, e.Kind))
+		default:
+			slices.Sort(got)
+			return got
+		}
+	}
+}
+
+func (r rig) wantEvents(t *testing.T, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, r.received()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestTransitions goes through what a container may do between two lists.
+func TestTransitions(t *testing.T) {
+	const none = observed.State("")
+	for _, test := range []struct {
+		from, to observed.State
+		want     []string
+	}{
+		{none, observed.Created, []string{"a changed"}},
+		{none, observed.Running, []string{"a changed"}},
+		{none, observed.Exited, []string{"a changed"}},
+		{observed.Created, observed.Running, []string{"a changed"}},
+		{observed.Running, observed.Running, nil},
+		{observed.Running, observed.Exited, []string{"a changed"}},
+		{observed.Running, observed.Unknown, []string{"a changed"}},
+		{observed.Unknown, observed.Running, []string{"a changed"}},
+		{observed.Exited, observed.Exited, nil},
+		{observed.Running, none, []string{"a gone"}},
+		{observed.Exited, none, []string{"a gone"}},
+	} {
+		t.Run(fmt.Sprintf("%s to %s", test.from, test.to), func(t *testing.T) {
+			runtime := newScripted()
+			runtime.noEvents = true
+			if test.from != none {
+				runtime.set("a", "c", test.from)
+			}
+			run(t, runtime, func(t *testing.T, r rig) {
+				r.received()
+				if test.to == none {
+					runtime.drop("a")
+				} else {
+					runtime.set("a", "c", test.to)
+				}
+				time.Sleep(time.Second)
+				r.wantEvents(t, test.want...)
+				got, err := r.cache.Get("a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var state observed.State
+				if len(got.Containers) == 1 {
+					state = got.Containers[0].State
+				}
+				if state != test.to {
+					t.Errorf("cached state = %q, want %q", state, test.to)
+				}
+				if n := len(r.Pods()); n != min(1, len(test.to)) {
+					t.Errorf("knows %d pods", n)
+				}
+			})
+		})
+	}
+}
+
+func TestInspectsOnlyWhatChanged(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	for i := range 100 {
+		runtime.set(types.UID(fmt.Sprint(i)), fmt.Sprint("c", i), observed.Running)
+	}
+	run(t, runtime, func(t *testing.T, r rig) {
+		if n := len(r.received()); n != 100 {
+			t.Fatalf("%d events, want 100", n)
+		}
+		runtime.takeInspected()
+		runtime.set("7", "c7", observed.Exited)
+		time.Sleep(5 * time.Second)
+		r.wantEvents(t, "7 changed")
+		if diff := cmp.Diff([]types.UID{"7"}, runtime.takeInspected()); diff != "" {
+			t.Errorf("inspected (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestNothingLost changes far more pods at once than upstream has room for,
+// twice, while nobody receives. Each pod's last change comes.
+func TestNothingLost(t *testing.T) {
+	const pods = 2000
+	runtime := newScripted()
+	runtime.noEvents = true
+	run(t, runtime, func(t *testing.T, r rig) {
+		for i := range pods {
+			runtime.set(types.UID(fmt.Sprint(i)), fmt.Sprint("c", i), observed.Running)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range pods {
+			runtime.set(types.UID(fmt.Sprint(i)), fmt.Sprint("c", i), observed.Exited)
+		}
+		time.Sleep(time.Second)
+		if n := len(r.received()); n != pods {
+			t.Errorf("%d events, want %d", n, pods)
+		}
+		for i := range pods {
+			if got, err := r.cache.Get(types.UID(fmt.Sprint(i))); err != nil || got.Containers[0].State != observed.Exited {
+				t.Fatalf("pod %d: %v, %v", i, got.Containers, err)
+			}
+		}
+	})
+}
+
+// TestCacheFirst holds that whoever receives an event finds it in the cache.
+func TestCacheFirst(t *testing.T) {
+	runtime := newScripted()
+	run(t, runtime, func(t *testing.T, r rig) {
+		for i := range 50 {
+			state := []observed.State{observed.Running, observed.Exited}[i%2]
+			runtime.set("a", "c", state)
+			runtime.tell("a", "c")
+			<-r.Events()
+			if got, err := r.cache.Get("a"); err != nil || got.Containers[0].State != state {
+				t.Fatalf("after the event: %v, %v, want %s", got.Containers, err, state)
+			}
+		}
+	})
+}
+
+func TestParallel(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents, runtime.takes = true, 2*time.Millisecond
+	for i := range 110 {
+		runtime.set(types.UID(fmt.Sprint(i)), fmt.Sprint("c", i), observed.Running)
+	}
+	run(t, runtime, func(t *testing.T, r rig) {
+		began := time.Now()
+		for range 110 {
+			<-r.Events()
+		}
+		if took := time.Since(began); took > 40*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		runtime.do(func() {
+			if runtime.most != 16 {
+				t.Errorf("%d inspections at a time, want 16", runtime.most)
+			}
+		})
+	})
+}
+
+// TestHungPods has more pods that hang than places: once each is known to
+// hang, the others are inspected at once.
+func TestHungPods(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	for i := range 40 {
+		uid := types.UID(fmt.Sprint("hung", i))
+		runtime.set(uid, fmt.Sprint("c", i), observed.Running)
+		runtime.hung[uid] = true
+	}
+	run(t, runtime, func(t *testing.T, r rig) {
+		time.Sleep(2 * time.Minute) // three rounds of 30 seconds
+		synctest.Wait()
+		for i := range 20 {
+			uid := types.UID(fmt.Sprint("fine", i))
+			runtime.set(uid, fmt.Sprint("f", i), observed.Running)
+			began := time.Now()
+			if e := <-r.Events(); e.UID != uid {
+				t.Fatalf("event of %s, want %s", e.UID, uid)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s took %v, want a list's period", uid, took)
+			}
+		}
+		if _, err := r.cache.Get("hung0"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error of a pod that hangs = %v", err)
+		}
+		runtime.do(func() { clear(runtime.hung) })
+		time.Sleep(2 * time.Minute)
+		if n := len(r.received()); n != 40 {
+			t.Errorf("%d of 40 came back", n)
+		}
+	})
+}
+
+// TestOneHungPod holds that a pod that hangs keeps nobody from being served
+// and the node from being unhealthy, and that it is named.
+func TestOneHungPod(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	for _, uid := range []types.UID{"a", "b", "hung"} {
+		runtime.set(uid, "c-"+string(uid), observed.Running)
+	}
+	runtime.hung["hung"] = true
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.wantEvents(t, "a changed", "b changed")
+		began := time.Now()
+		time.Sleep(time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := r.cache.GetNewerThan(ctx, "a", began); err != nil {
+			t.Errorf("a waits for the pod that hangs: %v", err)
+		}
+		if _, err := r.cache.GetNewerThan(ctx, "hung", began); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the pod that hangs is served: %v", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if err := r.Healthy(); err != nil {
+			t.Errorf("unhealthy: %v", err)
+		}
+		calls := r.Hanging(time.Minute)
+		if len(calls) != 1 || calls[0].Pod != "hung" || time.Since(calls[0].Since) < 10*time.Minute {
+			t.Errorf("hanging = %v, want the inspection since the beginning", calls)
+		}
+	})
+}
+
+func TestInspectionFailsOnce(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	runtime.set("a", "c", observed.Running)
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.wantEvents(t, "a changed")
+		broken := errors.New("broken")
+		runtime.do(func() { runtime.broken["a"] = broken })
+		runtime.set("a", "c", observed.Exited)
+		time.Sleep(time.Second)
+		r.wantEvents(t) // an error is no event
+		got, err := r.cache.Get("a")
+		if !errors.Is(err, broken) || got.Containers[0].State != observed.Running {
+			t.Errorf("cached %v, %v, want the last status and the error", got.Containers, err)
+		}
+		if diff := cmp.Diff([]float64{1}, []float64{float64(r.failing())}); diff != "" {
+			t.Errorf("failing: %s", diff)
+		}
+		runtime.do(func() { clear(runtime.broken) })
+		time.Sleep(maxRetry)
+		r.wantEvents(t, "a changed")
+		if got, err := r.cache.Get("a"); err != nil || got.Containers[0].State != observed.Exited {
+			t.Errorf("cached %v, %v", got.Containers, err)
+		}
+	})
+}
+
+func TestPoke(t *testing.T) {
+	runtime := newScripted()
+	run(t, runtime, func(t *testing.T, r rig) {
+		time.Sleep(5*time.Second + time.Millisecond) // the stream counts as open; the next list is far
+		synctest.Wait()
+		began := time.Now()
+		time.Sleep(time.Millisecond)
+		runtime.set("a", "c", observed.Running)
+		r.Poke("a")
+		got, err := r.cache.GetNewerThan(t.Context(), "a", began)
+		if err != nil || len(got.Containers) != 1 {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		r.wantEvents(t, "a changed")
+
+		began = time.Now()
+		time.Sleep(time.Millisecond)
+		r.Poke("a")
+		if _, err := r.cache.GetNewerThan(t.Context(), "a", began); err != nil {
+			t.Fatal(err)
+		}
+		r.wantEvents(t) // nothing changed
+
+		runtime.drop("a")
+		began = time.Now()
+		time.Sleep(time.Millisecond)
+		r.Poke("a")
+		if got, err := r.cache.GetNewerThan(t.Context(), "a", began); err != nil || len(got.Containers) != 0 {
+			t.Fatalf("got %v, %v, want nothing", got, err)
+		}
+		r.wantEvents(t, "a gone")
+
+		began = time.Now()
+		time.Sleep(time.Millisecond)
+		r.Poke("never there")
+		if _, err := r.cache.GetNewerThan(t.Context(), "never there", began); err != nil {
+			t.Fatal(err)
+		}
+		r.wantEvents(t)
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestPokeWhileBusy holds that a poke is never answered by an inspection that
+// began before it.
+func TestPokeWhileBusy(t *testing.T) {
+	runtime := newScripted()
+	runtime.takes = 100 * time.Millisecond
+	run(t, runtime, func(t *testing.T, r rig) {
+		runtime.set("a", "c", observed.Running)
+		r.Poke("a")
+		time.Sleep(50 * time.Millisecond)
+		runtime.set("a", "c", observed.Exited) // the inspection under way saw it run
+		asked := time.Now()
+		time.Sleep(time.Millisecond)
+		r.Poke("a")
+		got, err := r.cache.GetNewerThan(t.Context(), "a", asked)
+		if err != nil || got.Containers[0].State != observed.Exited {
+			t.Errorf("got %v, %v", got.Containers, err)
+		}
+	})
+}
+
+func TestKeepsIPs(t *testing.T) {
+	cache := observed.NewCache()
+	l := loop{Generator: New(Config{Runtime: newScripted(), Cache: cache})}
+	ready := &runtimeapi.PodSandboxStatus{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+	ended := &runtimeapi.PodSandboxStatus{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}
+	cache.Set("a", &observed.Status{UID: "a", IPs: []string{"10.0.0.1"}}, nil, time.Now())
+	for _, test := range []struct {
+		name    string
+		status  observed.Status
+		wantIPs []string
+	}{
+		{"its own", observed.Status{UID: "a", IPs: []string{"10.0.0.2"}}, []string{"10.0.0.2"}},
+		{"sandbox ended", observed.Status{UID: "a", Sandboxes: []*runtimeapi.PodSandboxStatus{ended}}, []string{"10.0.0.1"}},
+		{"no sandbox", observed.Status{UID: "a"}, []string{"10.0.0.1"}},
+		{"ready without an address", observed.Status{UID: "a", Sandboxes: []*runtimeapi.PodSandboxStatus{ready}}, nil},
+		{"another pod", observed.Status{UID: "b"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := l.keepIPs(&test.status)
+			if diff := cmp.Diff(test.wantIPs, got.IPs); diff != "" {
+				t.Errorf("IPs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHealth(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents, runtime.listHangs = true, true
+	run(t, runtime, func(t *testing.T, r rig) {
+		synctest.Wait()
+		want := func(parts ...string) {
+			t.Helper()
+			err := r.Healthy()
+			if len(parts) == 0 && err != nil {
+				t.Errorf("unhealthy: %v", err)
+			}
+			for _, part := range parts {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("health = %v, want %q in it", err, part)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		want("pleg has yet to be successful", "list pods", "(1m0s)")
+		runtime.do(func() { runtime.listHangs = false })
+		time.Sleep(3 * time.Minute)
+		want()
+		runtime.do(func() { runtime.listHangs = true })
+		hung := time.Now()
+		time.Sleep(2 * time.Minute)
+		want()
+		time.Sleep(5 * time.Minute) // the first list that hangs was given up, and another hangs
+		want("pleg was last seen active 7m", "threshold is 3m0s", "list pods: no good answer since")
+		if calls := r.Hanging(0); len(calls) != 1 || calls[0].Since.Sub(hung) > 2*time.Second {
+			t.Errorf("hanging = %v, want one since %v", calls, hung)
+		}
+		if age := r.age(); age < 7*time.Minute {
+			t.Errorf("age = %v: it does not grow while the list hangs", age)
+		}
+		runtime.do(func() { runtime.listHangs = false })
+		time.Sleep(4 * time.Minute)
+		want()
+	})
+}
+
+func TestMostPodsFail(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	for i := range 3 {
+		uid := types.UID(fmt.Sprint(i))
+		runtime.set(uid, fmt.Sprint("c", i), observed.Running)
+		runtime.hung[uid] = i > 0
+	}
+	run(t, runtime, func(t *testing.T, r rig) {
+		time.Sleep(2 * time.Minute)
+		if err := r.Healthy(); err != nil {
+			t.Errorf("unhealthy too soon: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "2 of 3 pods") {
+			t.Errorf("health = %v", err)
+		}
+	})
+}
+
+// TestRuntimeGone holds that pods stay known while the runtime cannot be asked.
+func TestRuntimeGone(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	runtime.set("a", "c", observed.Running)
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.wantEvents(t, "a changed")
+		runtime.do(func() { runtime.listErr = observed.ErrUnavailable })
+		time.Sleep(time.Hour)
+		r.wantEvents(t)
+		if got, err := r.cache.Get("a"); err != nil || len(got.Containers) != 1 {
+			t.Errorf("got %v, %v", got.Containers, err)
+		}
+		runtime.do(func() { runtime.listErr = nil })
+		runtime.set("a", "c", observed.Exited)
+		time.Sleep(time.Second)
+		r.wantEvents(t, "a changed")
+	})
+}
+
+func TestMetrics(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	runtime.set("a", "c1", observed.Running)
+	runtime.set("a", "c2", observed.Exited)
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.received()
+		err := testutil.CollectAndCompare(running{&r.known}, strings.NewReader(`
+# HELP kubelet_running_containers Containers by state.
+# TYPE kubelet_running_containers gauge
+kubelet_running_containers{container_state="created"} 0
+kubelet_running_containers{container_state="exited"} 1
+kubelet_running_containers{container_state="running"} 1
+kubelet_running_containers{container_state="unknown"} 0
+`), "kubelet_running_containers")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
