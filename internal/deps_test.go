@@ -36,6 +36,7 @@ var kinds = map[string]string{
 	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
 	"internal/manifest":              "leaf",
+	"internal/manifestdir":           "stage",
 	"internal/rungroup":              "leaf",
 	"internal/ociimage":              "leaf",
 	"internal/podnet":                "leaf",

@@ -177,8 +177,8 @@ func (p *Parser) Restore(file string, line int, written []byte) (Document, error
 	if !ok {
 		return Document{}, fmt.Errorf("restore a document of %s: %s", file, d.faults[0].Message)
 	}
-	doc := Document{File: file, Line: line, Key: d.key, GVK: k.gvk, Written: slices.Clone(written)}
-	obj, err := p.typed(k, written)
+	doc := Document{File: file, Line: line, Key: d.key, GVK: k.gvk, Written: d.written(root, k)}
+	obj, err := p.typed(k, doc.Written)
 	if err != nil {
 		return Document{}, fmt.Errorf("restore %s of %s: %w", doc.Key, file, err)
 	}

@@ -1,0 +1,267 @@
+package manifestdir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+)
+
+// maxDepth is how deep nested folders are read.
+const maxDepth = 16
+
+// fresh is how young a file must be to be read again though it looks unchanged:
+// two writes inside one tick of the filesystem's clock leave the same times.
+const fresh = 2 * time.Second
+
+// A scanner reads the folder. It parses a file only when it changed.
+type scanner struct {
+	dir       string
+	recursive bool
+	parser    *manifest.Parser
+	cache     map[string]cached // by path from the folder
+}
+
+// cached is what a file said when it looked like this.
+type cached struct {
+	print fingerprint
+	file  file
+}
+
+// A fingerprint tells whether a file is the one that was read.
+type fingerprint struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime int64 // nanoseconds
+}
+
+// lookAt returns the fingerprint of what stands at path, all zero if nothing
+// does. A link is not followed. Of a folder it is only who it is: entries come
+// and go in the folders above ours.
+func lookAt(path string) fingerprint {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fingerprint{}
+	}
+	p := fingerprintOf(info)
+	if info.IsDir() {
+		return fingerprint{dev: p.dev, ino: p.ino}
+	}
+	return p
+}
+
+func fingerprintOf(info fs.FileInfo) fingerprint {
+	p := fingerprint{size: info.Size(), mtime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		p.dev, p.ino, p.ctime = st.Dev, st.Ino, st.Ctim.Nano()
+	}
+	return p
+}
+
+// scan looks at the whole folder once.
+func (s *scanner) scan() reading {
+	r := reading{files: map[string]file{}, watch: map[string]bool{}, look: map[string]fingerprint{}, folders: map[string]fingerprint{}}
+	r.follow(s.dir)
+	w := walk{scanner: s, reading: &r, above: map[fingerprint]bool{}}
+	if err := w.folder("", 0); err != nil {
+		r.failed = unreadable(filepath.Base(s.dir), err)
+		if errors.Is(err, fs.ErrNotExist) {
+			r.failed.Message = "the manifest folder " + s.dir + " does not exist"
+			r.failed.Hint = "create it; what ran stays"
+		}
+		return r
+	}
+	maps.DeleteFunc(s.cache, func(name string, _ cached) bool {
+		_, ok := r.files[name]
+		return !ok
+	})
+	return r
+}
+
+func unreadable(name string, err error) *manifest.Fault {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = fmt.Errorf("%s: %w", path.Op, path.Err)
+	}
+	return &manifest.Fault{
+		File: name, Reason: manifest.ReasonUnreadable,
+		Message: "cannot be read: " + err.Error(), Hint: "check its permissions; what ran stays",
+	}
+}
+
+// A walk is one pass over the folder.
+type walk struct {
+	*scanner
+	*reading
+	above map[fingerprint]bool // folders that we are inside of
+}
+
+// folder reads one folder, named from the top.
+func (w *walk) folder(name string, depth int) error {
+	path := filepath.Join(w.dir, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &fs.PathError{Op: "list", Path: path, Err: syscall.ENOTDIR}
+	}
+	id := fingerprintOf(info)
+	id = fingerprint{dev: id.dev, ino: id.ino}
+	if w.above[id] || depth > maxDepth {
+		return nil // a link to a folder that it is in
+	}
+	w.above[id] = true
+	defer delete(w.above, id)
+	w.folders[path] = fingerprintOf(info)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		w.watch[real] = true
+	}
+
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			w.entry(filepath.Join(name, e.Name()), e, depth)
+		}
+	}
+	return nil
+}
+
+// entry reads what stands in a folder under a name that is not hidden.
+func (w *walk) entry(name string, e fs.DirEntry, depth int) {
+	path := filepath.Join(w.dir, name)
+	if e.Type()&fs.ModeSymlink != 0 {
+		w.follow(path)
+	}
+	info, err := os.Stat(path) // follows links, opens nothing
+	switch {
+	case err != nil && !manifest.IsManifest(e.Name()):
+		return
+	case err != nil:
+		if !errors.Is(err, fs.ErrNotExist) || e.Type()&fs.ModeSymlink != 0 {
+			w.files[name] = file{faults: []manifest.Fault{*unreadable(name, err)}}
+		}
+	case info.IsDir():
+		if !w.recursive {
+			w.ignored = append(w.ignored, name+"/")
+			return
+		}
+		if err := w.folder(name, depth+1); err != nil {
+			w.nested(name, err)
+		}
+	case !manifest.IsManifest(e.Name()):
+		w.ignored = append(w.ignored, name)
+	case !info.Mode().IsRegular():
+		w.files[name] = file{faults: []manifest.Fault{{
+			File: name, Reason: manifest.ReasonUnreadable,
+			Message: "not a regular file", Hint: "move it out of the manifest folder",
+		}}}
+	default:
+		w.files[name] = w.load(name, path, info)
+	}
+}
+
+// nested records a nested folder that cannot be read: what its files said stays.
+func (w *walk) nested(name string, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return // removed while we looked
+	}
+	w.lost = append(w.lost, name)
+	w.files[name] = file{faults: []manifest.Fault{*unreadable(name, err)}}
+}
+
+// load returns what a regular file says, from the cache if it has not changed.
+func (w *walk) load(name, path string, info fs.FileInfo) file {
+	print := fingerprintOf(info)
+	if c, ok := w.cache[name]; ok && c.print == print && time.Since(info.ModTime()) > fresh {
+		return c.file
+	}
+	data, err := readRegular(path)
+	if err != nil {
+		delete(w.cache, name)
+		return file{faults: []manifest.Fault{*unreadable(name, err)}}
+	}
+	r := w.parser.Parse(name, data)
+	f := file{documents: r.Documents, faults: r.Faults}
+	w.cache[name] = cached{print, f}
+	return f
+}
+
+// readRegular reads a file that was regular a moment ago. It neither waits for
+// nor reads anything else that took its place.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	return io.ReadAll(io.LimitReader(f, manifest.MaxFileSize+1))
+}
+
+// follow notes what would change the meaning of a path: every symbolic link on
+// the way, and the name at the end.
+func (r *reading) follow(path string) {
+	const most = 40 // links, as the kernel's own limit
+	for range most {
+		link := firstLink(path)
+		if link == "" {
+			break
+		}
+		r.note(link)
+		target, err := os.Readlink(link)
+		if err != nil {
+			return
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		path = filepath.Join(target, strings.TrimPrefix(path, link))
+	}
+	// Of a path that is not there, note the first part that is missing.
+	for path != "/" {
+		if info, err := os.Stat(filepath.Dir(path)); err == nil && info.IsDir() {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	r.note(path)
+}
+
+// note wants to know when the name at path becomes another thing.
+func (r *reading) note(path string) {
+	if dir := filepath.Dir(path); !r.watch[dir] {
+		r.watch[dir] = false // events of other names do not matter
+	}
+	r.look[path] = lookAt(path)
+}
+
+// firstLink returns the first part of an absolute path that is a link, or "".
+func firstLink(path string) string {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if info, err := os.Lstat(path[:i]); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return path[:i]
+		}
+	}
+	return ""
+}
