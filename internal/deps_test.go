@@ -53,6 +53,7 @@ var kinds = map[string]string{
 	"internal/kubelet/crilog":        "leaf",
 	"internal/kubelet/lifecycle":     "state",
 	"internal/kubelet/podworker":     "stage",
+	"internal/kubelet/podstatus":     "stage",
 	"internal/kubelet/podadmit":      "leaf",
 	"internal/kubelet/podfiles":      "leaf",
 	"internal/kubelet/podfolder":     "adapter",
