@@ -58,6 +58,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podfiles":      "leaf",
 	"internal/kubelet/podfolder":     "adapter",
 	"internal/kubelet/podsync":       "stage",
+	"internal/kubelet/server":        "stage",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
