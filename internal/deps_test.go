@@ -21,6 +21,7 @@ var kinds = map[string]string{
 	"internal/cli":                   "leaf",
 	"internal/control":               "leaf",
 	"internal/node":                  "root",
+	"internal/node/board":            "state",
 	"internal/node/controlserver":    "stage",
 	"internal/kubelet":               "root",
 	"internal/kubelet/cri":           "adapter",
