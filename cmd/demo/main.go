@@ -47,8 +47,9 @@ var errUsage = errors.New("see demo --help")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout), os.Stderr))
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	os.Exit(exitCode(err, os.Stderr))
 }
 
 // exitCode says err on w and returns the code to end with.

@@ -34,13 +34,14 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	}
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := server.Shutdown(deadline); err != nil {
+	err = server.Shutdown(deadline)
+	if err != nil {
 		err = errors.Join(err, server.Close())
-		<-ended
-		return err
 	}
-	<-ended
-	return nil
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
 }
 
 // serveAddr returns the address to listen on; port is the variable PORT.

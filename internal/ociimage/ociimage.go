@@ -197,12 +197,12 @@ func writeArchive(w io.Writer, built v1.Image, refs []string) (id string, err er
 		return "", err
 	}
 	tw := tar.NewWriter(w)
-	entries := append(blobs,
-		blob{"index.json", index},
-		blob{"manifest.json", docker},
-		blob{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-	)
-	for _, b := range entries {
+	entries := []blob{
+		{"index.json", index},
+		{"manifest.json", docker},
+		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+	}
+	for _, b := range slices.Concat(blobs, entries) {
 		if err := writeEntry(tw, b.path, File{Mode: 0o644, Content: b.data}); err != nil {
 			return "", err
 		}

@@ -131,8 +131,12 @@ func TestRemovals(t *testing.T) {
 	want := [][]string{
 		{"-D", "PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT"},
 		{"-D", "POSTROUTING", "-m", "comment", "--comment", "CNI portfwd requiring masquerade", "-j", "CNI-HOSTPORT-MASQ"},
-		{"-F", "CNI-HOSTPORT-DNAT"}, {"-F", "CNI-HOSTPORT-MASQ"}, {"-F", "CNI-HOSTPORT-SETMARK"},
-		{"-X", "CNI-HOSTPORT-DNAT"}, {"-X", "CNI-HOSTPORT-MASQ"}, {"-X", "CNI-HOSTPORT-SETMARK"},
+		{"-F", "CNI-HOSTPORT-DNAT"},
+		{"-F", "CNI-HOSTPORT-MASQ"},
+		{"-F", "CNI-HOSTPORT-SETMARK"},
+		{"-X", "CNI-HOSTPORT-DNAT"},
+		{"-X", "CNI-HOSTPORT-MASQ"},
+		{"-X", "CNI-HOSTPORT-SETMARK"},
 	}
 	if diff := cmp.Diff(removals(listing), want); diff != "" {
 		t.Errorf("removals (-got +want):\n%s", diff)
@@ -163,6 +167,10 @@ func ownNamespace(t *testing.T) {
 	testenv.Need(t, "root", "iptables")
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	// A new namespace begins with what the host has.
+	if err := os.WriteFile(forwardingFile, []byte("0"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -207,7 +207,7 @@ func cgroupProcesses(dirs []string) ([]int, error) {
 			if err != nil {
 				return err
 			}
-			for _, word := range strings.Fields(string(data)) {
+			for word := range strings.FieldsSeq(string(data)) {
 				pid, err := strconv.Atoi(word)
 				if err == nil && pid > 0 && pid != os.Getpid() && !seen[pid] {
 					seen[pid] = true
