@@ -34,6 +34,7 @@ var kinds = map[string]string{
 	"internal/instance":              "leaf",
 	"internal/kubelet/staticpod":     "leaf",
 	"internal/localapi":              "root",
+	"internal/localapi/binder":       "stage",
 	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
 	"internal/manifest":              "leaf",

@@ -3,9 +3,9 @@ package localapi
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
@@ -16,6 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/volume/persistentvolume"
 	"k8s.io/kubernetes/pkg/controller/volume/pvcprotection"
 	"k8s.io/kubernetes/pkg/controller/volume/pvprotection"
+
+	"github.com/holdfast-dev/holdfast/internal/localapi/binder"
 )
 
 const (
@@ -27,10 +29,24 @@ const (
 	volumeResync = 5 * time.Second
 )
 
-// A controller is one of upstream's loops. run blocks until ctx is done.
+// A controller is a loop that runs beside the server. run blocks until ctx is
+// done; to return before is a failure.
 type controller struct {
 	name string
-	run  func(ctx context.Context)
+	run  func(ctx context.Context) error
+}
+
+// upstream makes a controller of one of upstream's loops, which never fail.
+func upstream(name string, run func(ctx context.Context)) controller {
+	return controller{name, func(ctx context.Context) error {
+		run(ctx)
+		return ctx.Err()
+	}}
+}
+
+// workers makes a loop of one that wants a number of workers.
+func workers(run func(context.Context, int), n int) func(context.Context) {
+	return func(ctx context.Context) { run(ctx, n) }
 }
 
 // newControllers makes the loops and registers the informers that they read.
@@ -58,10 +74,13 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 		return nil, err
 	}
 	return append(volumes,
-		controller{"namespaces", func(ctx context.Context) { namespaces.Run(ctx, 2) }},
-		controller{"serviceAccounts", func(ctx context.Context) { accounts.Run(ctx, 1) }},
-		controller{"rootCA", func(ctx context.Context) { rootCA.Run(ctx, 1) }},
-		controller{"clusterRoleAggregation", func(ctx context.Context) { aggregation.Run(ctx, 1) }},
+		upstream("namespaces", workers(namespaces.Run, 2)),
+		upstream("serviceAccounts", workers(accounts.Run, 1)),
+		upstream("rootCA", workers(rootCA.Run, 1)),
+		upstream("clusterRoleAggregation", workers(aggregation.Run, 1)),
+		controller{"binder", binder.New(binder.Config{
+			Client: a.client, Informers: a.informers, Node: s.cfg.NodeName, Log: s.log,
+		}).Run},
 	), nil
 }
 
@@ -94,29 +113,31 @@ func volumeControllers(ctx context.Context, a *api) ([]controller, error) {
 		return nil, fmt.Errorf("make the volume protection: %w", err)
 	}
 	return []controller{
-		{"volumeBinding", binding.Run},
-		{"claimProtection", func(ctx context.Context) { claims.Run(ctx, 1) }},
-		{"volumeProtection", func(ctx context.Context) { volumes.Run(ctx, 1) }},
+		upstream("volumeBinding", binding.Run),
+		upstream("claimProtection", workers(claims.Run, 1)),
+		upstream("volumeProtection", workers(volumes.Run, 1)),
 	}, nil
 }
 
 // runControllers makes every loop and runs it until ctx is done and all have
-// ended. It calls started once they run. The server must be up: some look at
-// it when they are made.
+// ended, or one has failed. It calls started once they run. The server must
+// be up: some look at it when they are made.
 func (s *Server) runControllers(ctx context.Context, a *api, started func()) error {
 	controllers, err := s.newControllers(ctx, a)
 	if err != nil {
 		return err
 	}
 	a.startInformers()
-	var wg sync.WaitGroup
+	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range controllers {
-		wg.Go(func() {
-			c.run(ctx)
-			s.log.Debug("controller ended", "controller", c.name)
+		group.Go(func() error {
+			err := c.run(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("controller %s ended: %w", c.name, err)
 		})
 	}
 	started()
-	wg.Wait()
-	return nil
+	return group.Wait()
 }
