@@ -43,30 +43,35 @@ func SubPath(m *v1.VolumeMount, env []Var) (string, error) {
 }
 
 // VolumeMount returns the runtime's form of a volume mount whose content lies
-// at hostPath. readOnly is the volume's own.
+// at hostPath.
 func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string) *runtimeapi.Mount {
 	path := m.MountPath
 	if !filepath.IsAbs(path) {
 		path = "/" + path
 	}
-	return &runtimeapi.Mount{
+	out := &runtimeapi.Mount{
 		ContainerPath: path,
 		HostPath:      hostPath,
-		Readonly:      m.ReadOnly || readOnlyVolume(pod, m.Name),
+		Readonly:      m.ReadOnly,
 		Propagation:   propagation(m.MountPropagation),
 	}
+	if i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name }); i >= 0 {
+		v := &pod.Spec.Volumes[i]
+		out.Readonly = out.Readonly || readOnly(v)
+		// What belongs to the pod alone may be given its SELinux label.
+		out.SelinuxRelabel = written(v) || v.EmptyDir != nil
+	}
+	return out
 }
 
-// readOnlyVolume reports whether a volume is read-only whatever its mounts
-// say: what the API writes, and claims that say so.
-func readOnlyVolume(pod *v1.Pod, name string) bool {
-	i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
-	if i < 0 {
-		return false
-	}
-	v := &pod.Spec.Volumes[i]
-	claim := v.PersistentVolumeClaim
-	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil || claim != nil && claim.ReadOnly
+// readOnly reports whether a volume is read-only whatever its mounts say.
+func readOnly(v *v1.Volume) bool {
+	return written(v) || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+}
+
+// written reports whether the kubelet writes what is in a volume.
+func written(v *v1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
 func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
