@@ -26,6 +26,7 @@ var kinds = map[string]string{
 	"internal/kubelet":               "root",
 	"internal/kubelet/cri":           "adapter",
 	"internal/kubelet/cri/crifake":   "leaf", // a runtime for tests
+	"internal/kubelet/cri/critest":   "leaf", // tests alone
 	"internal/kubelet/observed":      "state",
 	"internal/kubelet/pleg":          "stage",
 	"internal/kubelet/reason":        "leaf",
