@@ -30,6 +30,7 @@ const usage = `demo: small things to run in a container
   demo ls PATH...              list files or folders: mode, owner, size, name
   demo env [NAME...]           print the environment, or the named variables
   demo mounts                  print this container's mount table
+  demo get URL                 print what an HTTP server answers; not 2xx is an error
   demo exit CODE               end with CODE (0 to 255)
   demo burn cpu [DURATION]             keep one core busy (default forever)
   demo burn memory SIZE [DURATION]     hold SIZE bytes of memory (64Mi, 1G)
@@ -99,6 +100,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return env(args, out)
 	case "mounts":
 		return cat([]string{"/proc/self/mountinfo"}, out)
+	case "get":
+		return get(ctx, args, out)
 	case "exit":
 		return exit(args)
 	case "burn":

@@ -118,6 +118,22 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+func TestGet(t *testing.T) {
+	server := httptest.NewServer(handler())
+	defer server.Close()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"get", server.URL + "/healthz"}, &out); err != nil || out.String() != "ok\n" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	defer gone.Close()
+	for _, url := range []string{gone.URL, "http://127.0.0.1:0/", "nonsense"} {
+		if err := run(t.Context(), []string{"get", url}, io.Discard); err == nil {
+			t.Errorf("%s: no error", url)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{
 		"30": 30 * time.Second, "1.5": 1500 * time.Millisecond, "10m": 10 * time.Minute, "-1s": -1, "": -1, "NaN": -1,

@@ -44,6 +44,29 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
+// get asks an HTTP server, as one pod does another.
+func get(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) != 1 {
+		return fmt.Errorf("get takes one URL: %w", errUsage)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0], nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	err = errors.Join(err, resp.Body.Close())
+	if resp.StatusCode/100 != 2 {
+		err = errors.Join(err, fmt.Errorf("%s answers %s", args[0], resp.Status))
+	}
+	return err
+}
+
 // serveAddr returns the address to listen on; port is the variable PORT.
 func serveAddr(args []string, port string) (string, error) {
 	switch {

@@ -38,6 +38,9 @@ var programs = []string{
 
 // checkPrograms reports every program that is missing.
 func (c Config) checkPrograms() error {
+	if !filepath.IsAbs(c.RuntimeDir) {
+		return fmt.Errorf("runtime folder %q is not an absolute path", c.RuntimeDir)
+	}
 	var missing []string
 	for _, name := range programs {
 		if info, err := os.Stat(c.program(name)); err != nil || info.Mode()&0o111 == 0 {

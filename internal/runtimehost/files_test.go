@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 		"no root":             func(c *Config) { c.RootDir = "" },
 		"the root":            func(c *Config) { c.RootDir = "/" },
 		"a folder of the top": func(c *Config) { c.RunDir = "/run" },
-		"relative":            func(c *Config) { c.RuntimeDir = "bin/runtime" },
+		"relative":            func(c *Config) { c.RunDir = "run/holdfast/x" },
 		"not clean":           func(c *Config) { c.RootDir = "/var/lib/../../etc/x" },
 		"run folder too long": func(c *Config) { c.RunDir = "/run/" + strings.Repeat("x", 40) },
 		"no cgroup":           func(c *Config) { c.CgroupParent = "" },

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -72,6 +74,11 @@ func testConfig(t *testing.T, id string) Config {
 func run(t *testing.T, cfg Config) (h *Host, stop func()) {
 	t.Helper()
 	h = New(cfg)
+	return h, start(t, h)
+}
+
+func start(t *testing.T, h *Host) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
@@ -81,7 +88,7 @@ func run(t *testing.T, cfg Config) (h *Host, stop func()) {
 		cancel()
 		t.Fatalf("Run: %v", err)
 	}
-	return h, sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -282,7 +289,7 @@ func TestLife(t *testing.T) {
 	h, stop := run(t, cfg)
 	n := dial(t, h)
 	sandbox, web, ip := n.pod("web", []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 38080}}, "serve")
-	_, client, _ := n.pod("client", nil, "sleep", "forever")
+	clientPod, client, _ := n.pod("client", nil, "sleep", "forever")
 
 	t.Run("node reaches pod", func(t *testing.T) {
 		if got := get(t, "http://"+ip+":8080/"); !strings.Contains(got, "hello from web") {
@@ -296,6 +303,23 @@ func TestLife(t *testing.T) {
 		routes, err := n.exec(client, "/demo", "cat", "/proc/net/route")
 		if err != nil || !strings.Contains(routes, "eth0\t00000000") {
 			t.Errorf("routes of the pod: %q, %v", routes, err)
+		}
+	})
+	t.Run("pod reaches pod and node", func(t *testing.T) {
+		var lc net.ListenConfig
+		listener, err := lc.Listen(t.Context(), "tcp", net.JoinHostPort(h.net().Gateway().String(), "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.NotFoundHandler())
+		server.Listener = listener
+		server.Start()
+		defer server.Close()
+		if got, err := n.exec(client, "/demo", "get", "http://"+ip+":8080/"); err != nil || !strings.Contains(got, "hello from web") {
+			t.Errorf("the other pod: got %q, %v", got, err)
+		}
+		if _, err := n.exec(client, "/demo", "get", server.URL); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("the node: got %v, want its answer 404", err)
 		}
 	})
 	t.Run("host port", func(t *testing.T) {
@@ -350,10 +374,21 @@ func TestLife(t *testing.T) {
 		}
 		h, stop = run(t, cfg)
 	})
+	t.Run("process 1 heeds SIGTERM", func(t *testing.T) {
+		if _, err := n.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: client, Timeout: 60}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := n.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: client})
+		if err != nil || resp.GetStatus().GetExitCode() != 0 {
+			t.Errorf("got exit code %d, %v", resp.GetStatus().GetExitCode(), err)
+		}
+		n.removePod(clientPod)
+		n.pod("last", nil, "sleep", "forever")
+	})
 	t.Run("a pod is removed", func(t *testing.T) {
 		n.removePod(sandbox)
 		cache, err := filepath.Glob(filepath.Join(cniCache, "*"))
-		if err != nil || len(cache) != 1 { // the client's
+		if err != nil || len(cache) != 1 { // the last one's
 			t.Errorf("network cache: got %v, %v", cache, err)
 		}
 	})
@@ -414,6 +449,48 @@ func TestEverythingKilled(t *testing.T) {
 		t.Errorf("container after a power cut: got %v", got)
 	}
 	n.pod("web2", nil, "serve")
+}
+
+func TestAgentDiedWhileStarting(t *testing.T) {
+	cfg := testConfig(t, "halfway")
+	dead := New(cfg)
+	hash, err := dead.prepare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := dead.start(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	h, stop := run(t, cfg)
+	defer stop()
+	if got := containerdPID(t, cfg); got != p.pid {
+		t.Errorf("containerd: got process %d, want the started one, %d", got, p.pid)
+	}
+	dial(t, h).pod("web", nil, "serve")
+}
+
+func TestHungContainerdIsReplaced(t *testing.T) {
+	cfg := testConfig(t, "hung")
+	h, stop := run(t, cfg)
+	n := dial(t, h)
+	_, container, _ := n.pod("web", nil, "serve")
+	stop()
+	old := containerdPID(t, cfg)
+	if err := syscall.Kill(old, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	h = New(cfg)
+	h.answerTimeout, h.stopTimeout = 100*time.Millisecond, 100*time.Millisecond
+	stop = start(t, h)
+	defer stop()
+	if got := containerdPID(t, cfg); got == old {
+		t.Errorf("containerd is still process %d, which hangs", got)
+	}
+	n.running(t, container)
 }
 
 func TestBrokenRuntimeSaysWhy(t *testing.T) {

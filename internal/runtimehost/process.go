@@ -15,13 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// hashVariable marks containerd with the configuration it was started with.
-	hashVariable = "HOLDFAST_CONTAINERD_HASH"
-	// stopTimeout is how long containerd may take to end before it is killed; it
-	// needs a moment to close its database.
-	stopTimeout = 10 * time.Second
-)
+// hashVariable marks containerd with the configuration it was started with.
+const hashVariable = "HOLDFAST_CONTAINERD_HASH"
 
 // A process is held by a pidfd, so that it cannot be mistaken for a later one of
 // the same number. It need not be our child.
@@ -83,8 +78,8 @@ func pidfdSignal(fd *os.File, sig syscall.Signal) error {
 }
 
 // stop ends the process: SIGTERM, and SIGKILL if it is still there after
-// stopTimeout or when ctx ends.
-func (p *process) stop(ctx context.Context) error {
+// timeout or when ctx ends. p is closed.
+func (p *process) stop(ctx context.Context, timeout time.Duration) error {
 	ended := make(chan error, 1) // 1: the waiter never waits for us
 	go func() { ended <- p.wait() }()
 	if err := p.signal(syscall.SIGTERM); err != nil {
@@ -93,7 +88,7 @@ func (p *process) stop(ctx context.Context) error {
 	select {
 	case err := <-ended:
 		return errors.Join(err, p.close())
-	case <-time.After(stopTimeout):
+	case <-time.After(timeout):
 	case <-ctx.Done():
 	}
 	if err := p.signal(syscall.SIGKILL); err != nil {
@@ -118,7 +113,7 @@ func (h *Host) adopt(ctx context.Context, hash string) (*process, error) {
 		}
 		h.cfg.Log.Info("a running container runtime is replaced", "pid", p.pid, "reason", why)
 		h.cfg.Progress("stopping the old container runtime")
-		if err := p.stop(ctx); err != nil {
+		if err := p.stop(ctx, h.stopTimeout); err != nil {
 			return nil, fmt.Errorf("stop the old containerd: %w", err)
 		}
 	}
@@ -141,7 +136,7 @@ func (h *Host) unfit(ctx context.Context, p *process, hash string) string {
 	if err != nil {
 		return err.Error()
 	}
-	err = awaitReady(ctx, conn, adoptTimeout)
+	err = awaitReady(ctx, conn, h.answerTimeout)
 	if err := errors.Join(err, conn.Close()); err != nil {
 		return "it does not answer: " + err.Error()
 	}

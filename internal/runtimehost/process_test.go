@@ -87,7 +87,7 @@ func TestFindContainerd(t *testing.T) {
 func TestStop(t *testing.T) {
 	t.Run("ends when asked", func(t *testing.T) {
 		p := child(t, "sh", "-c", waiting)
-		if err := p.stop(t.Context()); err != nil {
+		if err := p.stop(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -95,7 +95,7 @@ func TestStop(t *testing.T) {
 		p := child(t, "sh", "-c", "trap '' TERM; "+waiting)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // no time left
-		if err := p.stop(ctx); err != nil {
+		if err := p.stop(ctx, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -104,7 +104,7 @@ func TestStop(t *testing.T) {
 		if err := p.wait(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.stop(t.Context()); err != nil {
+		if err := p.stop(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -37,7 +37,7 @@ func (h *Host) Stop(ctx context.Context) error {
 	errs = append(errs, err)
 	for _, p := range running {
 		h.cfg.Progress("stopping the container runtime")
-		errs = append(errs, p.stop(ctx))
+		errs = append(errs, p.stop(ctx, h.stopTimeout))
 		h.cfg.Log.Info("the container runtime was stopped", "pid", p.pid)
 	}
 	errs = append(errs, h.killLeft(ctx))

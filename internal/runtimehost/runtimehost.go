@@ -53,9 +53,6 @@ const (
 	maxEarlyDeaths = 3
 	// readyTimeout is for a first start on a slow disk; a warm one takes 0.3 s.
 	readyTimeout = time.Minute
-	// adoptTimeout is how long a running containerd may take to answer before it
-	// is taken for hung and replaced.
-	adoptTimeout = 10 * time.Second
 	upkeepPeriod = 30 * time.Second
 )
 
@@ -69,7 +66,8 @@ type Config struct {
 	// InstanceID is part of every name outside the two folders: 1 to 12
 	// letters, digits and dashes.
 	InstanceID string
-	// RuntimeDir holds the bundled programs; see FindRuntimeDir.
+	// RuntimeDir holds the bundled programs, absolute; see FindRuntimeDir. Stop
+	// and Remove do not need it.
 	RuntimeDir string
 	// Bridge is the name of the pods' bridge, at most 15 bytes.
 	Bridge string
@@ -95,8 +93,8 @@ func (c Config) withDefaults() Config {
 // validate reports all that is wrong with c.
 func (c Config) validate() error {
 	var errs []error
-	for name, dir := range map[string]string{"root": c.RootDir, "run": c.RunDir, "runtime": c.RuntimeDir} {
-		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.Count(dir, "/") < 2 && name != "runtime" {
+	for name, dir := range map[string]string{"root": c.RootDir, "run": c.RunDir} {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.Count(dir, "/") < 2 {
 			errs = append(errs, fmt.Errorf("%s folder %q is not an absolute, clean path at least two levels deep", name, dir))
 		}
 	}
@@ -113,11 +111,22 @@ func (c Config) validate() error {
 type Host struct {
 	cfg   Config
 	ready chan struct{} // closed by Run
+	// answerTimeout is how long a running containerd may take to answer before
+	// it is taken for hung and replaced.
+	answerTimeout time.Duration
+	// stopTimeout is how long containerd may take to end before it is killed; it
+	// needs a moment to close its database.
+	stopTimeout time.Duration
 }
 
 // New returns a Host that does nothing yet.
 func New(cfg Config) *Host {
-	return &Host{cfg: cfg.withDefaults(), ready: make(chan struct{})}
+	return &Host{
+		cfg:           cfg.withDefaults(),
+		ready:         make(chan struct{}),
+		answerTimeout: 10 * time.Second,
+		stopTimeout:   10 * time.Second,
+	}
 }
 
 // Ready is closed when pods can be created: containerd answers, its network is
@@ -219,9 +228,8 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if p.wait() == nil {
-			died(errDied)
-		}
+		_ = p.wait() // closed: nobody asks any more
+		died(errDied)
 	}()
 	defer func() {
 		died(nil)
