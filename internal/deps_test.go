@@ -34,6 +34,8 @@ var kinds = map[string]string{
 	"internal/version":               "leaf",
 	"internal/instance":              "leaf",
 	"internal/kubelet/staticpod":     "leaf",
+	"internal/kubelet/podsource":     "stage",
+	"internal/kubelet/desired":       "state",
 	"internal/localapi":              "root",
 	"internal/localapi/binder":       "stage",
 	"internal/localapi/pki":          "leaf",

@@ -67,6 +67,9 @@ type Config struct {
 	StateFile string
 	// Parser reads the files.
 	Parser *manifest.Parser
+	// Check, if given, returns what else is wrong with a good document. One with
+	// faults does not count, as if the parser had refused it.
+	Check func(d manifest.Document) []manifest.Fault
 	// Log gets one line for each fault and one when it is gone.
 	Log *slog.Logger
 	// Metrics takes the collectors; nil means none.
@@ -109,7 +112,7 @@ func New(cfg Config) *Dir {
 	return &Dir{
 		cfg:     cfg,
 		log:     log,
-		scanner: scanner{dir: cfg.Dir, recursive: cfg.Recursive, parser: cfg.Parser, cache: map[string]cached{}},
+		scanner: scanner{dir: cfg.Dir, recursive: cfg.Recursive, parser: cfg.Parser, check: cfg.Check, cache: map[string]cached{}},
 		watch:   newWatch(log),
 		metrics: newMetrics(cfg.Metrics),
 	}

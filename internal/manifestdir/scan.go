@@ -27,7 +27,8 @@ type scanner struct {
 	dir       string
 	recursive bool
 	parser    *manifest.Parser
-	cache     map[string]cached // by path from the folder
+	check     func(manifest.Document) []manifest.Fault // may be nil
+	cache     map[string]cached                        // by path from the folder
 }
 
 // cached is what a file said when it looked like this.
@@ -192,9 +193,23 @@ func (w *walk) load(name, path string, info fs.FileInfo) file {
 		delete(w.cache, name)
 		return file{faults: []manifest.Fault{*unreadable(name, err)}}
 	}
-	r := w.parser.Parse(name, data)
-	f := file{documents: r.Documents, faults: r.Faults}
+	f := w.parse(name, data)
 	w.cache[name] = cached{print, f}
+	return f
+}
+
+func (s *scanner) parse(name string, data []byte) file {
+	r := s.parser.Parse(name, data)
+	f := file{faults: r.Faults}
+	for _, d := range r.Documents {
+		if s.check != nil {
+			if faults := s.check(d); len(faults) > 0 {
+				f.faults = append(f.faults, faults...)
+				continue
+			}
+		}
+		f.documents = append(f.documents, d)
+	}
 	return f
 }
 

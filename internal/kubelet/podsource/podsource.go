@@ -1,0 +1,53 @@
+// Package podsource delivers the pods of each source: static pods from the
+// documents of a manifest folder, and the API's pods that are bound to this
+// node. A delivery is always the full set of the source.
+//
+// [File] and [API] are two stages. Each has one goroutine, its Run, and calls
+// Deliver from there, one call at a time; a slow Deliver costs intermediate
+// sets, never the last.
+package podsource
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Deliver takes the full set of one source. The pods are the receiver's to
+// keep and to read, but not to change.
+type Deliver func(ctx context.Context, source string, pods []*corev1.Pod)
+
+// latest passes on the newest of many values: the reader never sees one that
+// was replaced meanwhile.
+type latest[T any] struct {
+	mu    sync.Mutex
+	value T
+	wake  chan struct{} // capacity 1: a value is there
+}
+
+func newLatest[T any]() *latest[T] { return &latest[T]{wake: make(chan struct{}, 1)} }
+
+func (l *latest[T]) put(v T) {
+	l.mu.Lock()
+	l.value = v
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// get waits for a value that was not got before. It reports false when ctx is
+// done.
+func (l *latest[T]) get(ctx context.Context) (T, bool) {
+	select {
+	case <-ctx.Done():
+		var none T
+		return none, false
+	case <-l.wake:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.value, true
+}

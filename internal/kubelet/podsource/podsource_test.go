@@ -1,0 +1,219 @@
+package podsource
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A delivery is what a source hands on, as the names of its pods.
+type delivery struct {
+	source string
+	pods   []*corev1.Pod
+}
+
+func (d delivery) names() string {
+	var names []string
+	for _, p := range d.pods {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// run runs a source and returns what it delivers.
+func run(t *testing.T, source func(Deliver) func(context.Context) error) <-chan delivery {
+	t.Helper()
+	got := make(chan delivery)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	f := source(func(ctx context.Context, source string, pods []*corev1.Pod) {
+		select {
+		case got <- delivery{source, pods}:
+		case <-ctx.Done():
+		}
+	})
+	go func() { done <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return got
+}
+
+func log(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// next waits for a delivery of these names; sets in between may be skipped.
+func next(t *testing.T, got <-chan delivery, want string) delivery {
+	t.Helper()
+	for {
+		select {
+		case d := <-got:
+			if d.names() == want {
+				return d
+			}
+			t.Logf("passing over %q", d.names())
+		case <-t.Context().Done():
+			t.Fatalf("no delivery of %q", want)
+		}
+	}
+}
+
+func documents(t *testing.T, text string) []manifest.Document {
+	t.Helper()
+	r := manifest.New().Parse("a.yaml", []byte(text))
+	if len(r.Faults) > 0 {
+		t.Fatal(r.Faults)
+	}
+	return r.Documents
+}
+
+const twoKinds = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  serviceAccountName: me
+  containers:
+  - {name: c, image: i}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+`
+
+func TestFile(t *testing.T) {
+	var f *File
+	got := run(t, func(d Deliver) func(context.Context) error {
+		f = NewFile(FileConfig{Node: "N1", AllowAPIReferences: true, Deliver: d, Log: log(t)})
+		return f.Run
+	})
+	f.Update(nil)
+	if d := next(t, got, ""); d.source != "file" || d.pods == nil {
+		t.Errorf("empty set: got %v from %q", d.pods, d.source)
+	}
+	f.Update(documents(t, twoKinds))
+	pod := next(t, got, "web-n1").pods[0]
+	if !staticpod.IsStatic(pod) || pod.Spec.NodeName != "N1" {
+		t.Errorf("not a static pod of the node: %+v", pod.ObjectMeta)
+	}
+	if got, want := len(pod.Spec.Volumes), 1; got != want {
+		t.Errorf("volumes: got %d, want %d: the token", got, want)
+	}
+	f.Update(nil)
+	next(t, got, "")
+}
+
+func TestCheck(t *testing.T) {
+	long := strings.ReplaceAll(twoKinds, "name: web", "name: "+strings.Repeat("a", 250))
+	tests := []struct {
+		name, text string
+		allow      bool
+		want       []string
+	}{
+		{"allowed", twoKinds, true, nil},
+		{"refused", twoKinds, false, []string{"a.yaml:5: Pod default/web: spec.serviceAccountName: static pods may not reference serviceaccounts; create the pod through the API instead"}},
+		{"too long with the node's name", long, true, []string{"a.yaml:3: Pod default/" + strings.Repeat("a", 250) + ": metadata.name: with this node's name it is \"" + strings.Repeat("a", 250) + "-n1.example\": must be no more than 253 characters; choose a shorter name"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := NewFile(FileConfig{Node: "n1.example", AllowAPIReferences: tt.allow})
+			var got []string
+			for _, d := range documents(t, tt.text) {
+				for _, fault := range f.Check(d) {
+					got = append(got, fault.String())
+				}
+			}
+			if diff := cmp.Diff(got, tt.want); diff != "" {
+				t.Errorf("faults (-got +want):\n%s", diff)
+			}
+		})
+	}
+}
+
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+}
+
+func TestAPI(t *testing.T) {
+	client := fake.NewClientset(pod("a"))
+	var down atomic.Bool
+	var lists atomic.Int32
+	watching := make(chan struct{}, 8)
+	down.Store(true)
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		lists.Add(1)
+		if got, want := a.(clienttesting.ListAction).GetListRestrictions().Fields.String(), "spec.nodeName=n1"; got != want {
+			t.Errorf("list: field selector %q, want %q", got, want)
+		}
+		if down.CompareAndSwap(true, false) {
+			return true, nil, errors.New("away")
+		}
+		return false, nil, nil
+	})
+	client.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		restrictions := a.(clienttesting.WatchAction).GetWatchRestrictions()
+		if got, want := restrictions.Fields.String(), "spec.nodeName=n1"; got != want {
+			t.Errorf("watch: field selector %q, want %q", got, want)
+		}
+		w, err := client.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		watching <- struct{}{}
+		return true, w, err
+	})
+	ready := make(chan struct{})
+	got := run(t, func(d Deliver) func(context.Context) error {
+		return NewAPI(APIConfig{Node: "n1", Client: client, Ready: ready, Deliver: d, Log: log(t)}).Run
+	})
+	if lists.Load() != 0 {
+		t.Error("asked before the node was ready")
+	}
+	close(ready)
+	if d := next(t, got, "a"); d.source != "api" {
+		t.Errorf("source: got %q, want api", d.source)
+	}
+	pods := client.CoreV1().Pods("default")
+	<-watching // the fake keeps no history: what is made before is not seen
+	if _, err := pods.Create(t.Context(), pod("b"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, got, "a b")
+	if err := pods.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, got, "b")
+	if err := pods.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, got, "")
+}
+
+// A node without any pod says so once: the source was seen.
+func TestAPIEmpty(t *testing.T) {
+	got := run(t, func(d Deliver) func(context.Context) error {
+		return NewAPI(APIConfig{Node: "n1", Client: fake.NewClientset(), Deliver: d, Log: log(t)}).Run
+	})
+	next(t, got, "")
+}
+
+func TestAPIStopsBeforeReady(t *testing.T) {
+	run(t, func(d Deliver) func(context.Context) error {
+		return NewAPI(APIConfig{Node: "n1", Client: fake.NewClientset(), Ready: make(chan struct{}), Deliver: d, Log: log(t)}).Run
+	})
+}
