@@ -306,14 +306,8 @@ func (w writer) link(files map[string]File) (changed bool, err error) {
 		if got, err := w.root.Readlink(top); err == nil && got == want {
 			continue
 		}
-		if info, err := w.root.Lstat(top); err == nil && info.Mode().IsRegular() {
-			return changed, fmt.Errorf("%q is in the way of a file of the volume", top)
-		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			if err := w.root.Remove(top); err != nil {
-				return changed, err
-			}
-		} else if err == nil {
-			return changed, fmt.Errorf("folder %q is in the way of a file of the volume", top)
+		if err := w.clear(top); err != nil {
+			return changed, err
 		}
 		if err := w.root.Symlink(want, top); err != nil {
 			return changed, err
@@ -321,6 +315,26 @@ func (w writer) link(files map[string]File) (changed bool, err error) {
 		changed = true
 	}
 	return changed, nil
+}
+
+// clear makes way for a link: another link goes, and so does an empty folder,
+// which was made where a key was missing that somebody mounted. Whatever else
+// has this name is not ours.
+func (w writer) clear(top string) error {
+	info, err := w.root.Lstat(top)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() && info.Mode()&fs.ModeSymlink == 0 {
+		return fmt.Errorf("%q is in the way of a file of the volume: remove it", top)
+	}
+	if err := w.root.Remove(top); err != nil {
+		return fmt.Errorf("%q is in the way of a file of the volume: %w", top, err)
+	}
+	return nil
 }
 
 // prune removes the links of files that are gone, and what earlier writes left.

@@ -147,6 +147,21 @@ func TestWritePlantedLinks(t *testing.T) {
 	}
 }
 
+func TestWriteInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"empty", "full/of/it"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Write(dir, map[string]File{"empty": file("1")}, Options{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Write(dir, map[string]File{"full": file("1")}, Options{}); err == nil || !strings.Contains(err.Error(), `"full" is in the way`) {
+		t.Errorf("err = %v", err)
+	}
+}
+
 // What a write leaves that was killed at any step does not stop the next one,
 // and does not stay.
 func TestWriteAfterCrash(t *testing.T) {
