@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 
 	v1 "k8s.io/api/core/v1"
@@ -91,9 +92,7 @@ func (r resolver) configMap(ctx context.Context, c *content, name string, items 
 	for key, value := range object.Data {
 		data[key] = []byte(value)
 	}
-	for key, value := range object.BinaryData {
-		data[key] = value
-	}
+	maps.Copy(data, object.BinaryData)
 	return r.keys(c, Ref{RefConfigMap, r.pod.Namespace, name}, data, items, opt)
 }
 

@@ -28,8 +28,7 @@ func Supported(v *v1.Volume) error {
 }
 
 func supportedEmptyDir(source *v1.EmptyDirVolumeSource) error {
-	switch source.Medium {
-	case v1.StorageMediumDefault, v1.StorageMediumMemory:
+	if source.Medium == v1.StorageMediumDefault || source.Medium == v1.StorageMediumMemory {
 		return nil
 	}
 	return fmt.Errorf("emptyDir.medium: this version cannot mount medium %q, only \"\" and %q", source.Medium, v1.StorageMediumMemory)
