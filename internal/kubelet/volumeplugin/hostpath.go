@@ -29,6 +29,7 @@ func setUpHostPath(v *podvolumes.Volume) error {
 				return err
 			}
 			return f.Close()
+		default: // all others must be there
 		}
 	}
 	if err != nil {
@@ -68,6 +69,7 @@ func describe(mode fs.FileMode) string {
 		return "block device"
 	case fs.ModeDevice | fs.ModeCharDevice:
 		return "character device"
+	default:
+		return "special file"
 	}
-	return "special file"
 }

@@ -123,3 +123,6 @@ func readNames(fd int, path string) ([]string, error) {
 	names, err := f.Readdirnames(-1)
 	return names, errors.Join(err, f.Close())
 }
+
+// closeFD closes a descriptor that nothing was written through.
+func closeFD(fd int) { _ = unix.Close(fd) }

@@ -20,7 +20,7 @@ func removeTree(path string) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(parent)
+	defer closeFD(parent)
 	return removeAt(parent, filepath.Base(path), path)
 }
 

@@ -43,7 +43,7 @@ func (h *Host) bindSubPath(s SubPath) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(volume)
+	defer closeFD(volume)
 	fd, err := openAt(volume, s.Path, unix.O_PATH, resolveBelow)
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
@@ -58,7 +58,7 @@ func (h *Host) bindSubPath(s SubPath) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	return h.bindOpened(s, fd)
 }
 
