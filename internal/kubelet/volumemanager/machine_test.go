@@ -1,0 +1,253 @@
+package volumemanager_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/mount-utils"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+// node is the manager on this machine's disk, with an API server in memory.
+type node struct {
+	*volumemanager.Manager
+	t    *testing.T
+	dir  string
+	api  *fake.Clientset
+	stop func()
+}
+
+func newNode(t *testing.T) *node {
+	testenv.Need(t, "root")
+	n := &node{t: t, dir: t.TempDir(), api: fake.NewClientset()}
+	t.Cleanup(func() {
+		for _, point := range n.mounts() {
+			_ = unix.Unmount(point, unix.MNT_DETACH)
+		}
+	})
+	n.start()
+	t.Cleanup(func() { n.stop() })
+	return n
+}
+
+func (n *node) start() {
+	log := slog.New(slog.DiscardHandler)
+	store := objects.New(objects.Config{Client: n.api, Log: log})
+	host := volumeplugin.New(volumeplugin.Config{Dir: n.dir, Log: log})
+	n.Manager = volumemanager.New(volumemanager.Config{Log: log, Mounts: host, SubPaths: host, Folders: host, Holder: store, Objects: store})
+	store.Subscribe(n.Poke)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- store.Run(ctx) }()
+	go func() { done <- n.Run(ctx) }()
+	n.stop = func() {
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				n.t.Error(err)
+			}
+		}
+	}
+}
+
+// mounts returns what is mounted below the node's folder, last first.
+func (n *node) mounts() []string {
+	n.t.Helper()
+	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var points []string
+	for _, info := range infos {
+		if strings.HasPrefix(info.MountPoint, n.dir+"/") {
+			points = append([]string{info.MountPoint}, points...)
+		}
+	}
+	return points
+}
+
+func (n *node) mount(pod *v1.Pod) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	defer cancel()
+	if err := n.WaitForMount(ctx, pod); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) put(name, value string) {
+	n.t.Helper()
+	cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: value}, Data: map[string]string{"key": value}}
+	secret := &v1.Secret{ObjectMeta: cm.ObjectMeta, Data: map[string][]byte{"key": []byte(value)}}
+	if _, err := n.api.CoreV1().ConfigMaps("ns").Update(n.t.Context(), cm, metav1.UpdateOptions{}); err != nil {
+		if _, err := n.api.CoreV1().ConfigMaps("ns").Create(n.t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	if _, err := n.api.CoreV1().Secrets("ns").Update(n.t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		if _, err := n.api.CoreV1().Secrets("ns").Create(n.t.Context(), secret, metav1.CreateOptions{}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// eventually waits until a file holds want.
+func (n *node) eventually(path, want string) {
+	n.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		data, err := os.ReadFile(path)
+		if string(data) == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("%s holds %q, %v, want %q", path, data, err, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// fourVolumes is a pod with a volume of each usual kind.
+func fourVolumes(uid types.UID) *v1.Pod {
+	object := v1.LocalObjectReference{Name: "settings"}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		Spec: v1.PodSpec{Volumes: []v1.Volume{
+			{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+			{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+			{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: object}}},
+			{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "settings"}}},
+		}},
+	}
+}
+
+func TestOnThisMachine(t *testing.T) {
+	n := newNode(t)
+	n.put("settings", "1")
+	pod := fourVolumes("a")
+	n.mount(pod)
+	paths := n.Paths("a")
+	n.eventually(filepath.Join(paths["config"], "key"), "1")
+	n.eventually(filepath.Join(paths["secret"], "key"), "1")
+	for _, volume := range []string{"disk", "memory"} {
+		if err := os.WriteFile(filepath.Join(paths[volume], "mine"), []byte(volume), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	part, err := n.SubPath(t.Context(), "a", "app", "disk", "mine", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := n.mounts()
+	if len(before) != 3 { // memory, secret and the part
+		t.Fatalf("mounts: %v", before)
+	}
+
+	// The agent restarts; meanwhile the objects change, and a pod ends.
+	n.stop()
+	n.put("settings", "2")
+	orphan := filepath.Join(n.dir, "pods/orphan/volumes/kubernetes.io~secret/s")
+	if err := os.MkdirAll(orphan, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", orphan, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	n.mount(pod)
+	n.eventually(filepath.Join(paths["secret"], "key"), "2")
+	n.eventually(filepath.Join(paths["disk"], "mine"), "disk")
+	n.eventually(filepath.Join(paths["memory"], "mine"), "memory")
+	n.eventually(part, "disk")
+	if err := n.Sweep(t.Context(), func(uid types.UID) bool { return uid == "a" }); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Unmount(t.Context(), "orphan"); err != nil { // waits for the sweep
+		t.Fatal(err)
+	}
+	if after := n.mounts(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("mounts: %v, were %v", after, before)
+	}
+	if err := n.Unmount(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.mounts(); len(left) != 0 {
+		t.Errorf("left mounted: %v", left)
+	}
+	if left, err := os.ReadDir(filepath.Join(n.dir, "pods/a/volumes/kubernetes.io~secret")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestUpdateOnThisMachine(t *testing.T) {
+	n := newNode(t)
+	n.put("settings", "0")
+	pod := fourVolumes("a")
+	n.mount(pod)
+	for _, value := range []string{"1", "2", "3"} {
+		n.put("settings", value)
+		n.eventually(filepath.Join(n.Paths("a")["config"], "key"), value)
+		n.eventually(filepath.Join(n.Paths("a")["secret"], "key"), value)
+	}
+	if err := n.Unmount(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BenchmarkMount mounts and unmounts what a full node has: 110 pods of 4 volumes.
+func BenchmarkMount(b *testing.B) {
+	testenv.Need(b, "root")
+	dir := b.TempDir()
+	api := fake.NewClientset()
+	log := slog.New(slog.DiscardHandler)
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "settings", UID: "1", ResourceVersion: "1"}
+	if _, err := api.CoreV1().ConfigMaps("ns").Create(b.Context(), &v1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": "1"}}, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := api.CoreV1().Secrets("ns").Create(b.Context(), &v1.Secret{ObjectMeta: meta, Data: map[string][]byte{"key": {1}}}, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	store := objects.New(objects.Config{Client: api, Log: log})
+	host := volumeplugin.New(volumeplugin.Config{Dir: dir, Log: log})
+	m := volumemanager.New(volumemanager.Config{Log: log, Mounts: host, SubPaths: host, Folders: host, Holder: store, Objects: store})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- store.Run(ctx) }()
+	go func() { done <- m.Run(ctx) }()
+	each := func(do func(uid types.UID) error) {
+		errs := make(chan error)
+		for i := range 110 {
+			go func() { errs <- do(types.UID(fmt.Sprint("pod-", i))) }()
+		}
+		for range 110 {
+			if err := <-errs; err != nil {
+				b.Error(err)
+			}
+		}
+	}
+	for b.Loop() {
+		each(func(uid types.UID) error { return m.WaitForMount(ctx, fourVolumes(uid)) })
+		each(func(uid types.UID) error { return m.Unmount(ctx, uid) })
+	}
+	cancel()
+	for range 2 {
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+}
