@@ -64,6 +64,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podfolder":     "adapter",
 	"internal/kubelet/podsync":       "stage",
 	"internal/kubelet/server":        "stage",
+	"internal/kubelet/probehandler":  "adapter",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
