@@ -1,0 +1,614 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+func TestStartsAPod(t *testing.T) {
+	w := newWorld(t, nil)
+	w.pod.Spec.Containers = append(w.pod.Spec.Containers, v1.Container{Name: "side", Image: image})
+	w.mustSync()
+	w.wantRunning("main side")
+	want := []string{
+		`Normal Pulled Container image "holdfast.local/demo:1" already present on machine`,
+		"Normal Created Container created",
+		"Normal Started Container started",
+	}
+	if diff := cmp.Diff(w.eventsSoFar(), append(want, want...)); diff != "" {
+		t.Errorf("events: got -, want +:\n%s", diff)
+	}
+	config := w.fake.Config(w.newest("main").ID)
+	mounts := map[string]string{}
+	for _, m := range config.GetMounts() {
+		mounts[m.GetContainerPath()] = strings.TrimPrefix(m.GetHostPath(), w.root)
+	}
+	wantMounts := map[string]string{
+		"/etc/hosts":           "/kubelet/pods/u1/etc-hosts",
+		"/dev/termination-log": "/kubelet/pods/u1/containers/main/0",
+	}
+	if diff := cmp.Diff(mounts, wantMounts); diff != "" {
+		t.Errorf("mounts: got -, want +:\n%s", diff)
+	}
+	hosts, err := os.ReadFile(w.root + "/kubelet/pods/u1/etc-hosts")
+	if err != nil || !strings.Contains(string(hosts), w.inspect().IPs[0]+"\tweb\n") {
+		t.Errorf("hosts file has no line of the pod's address: %v\n%s", err, hosts)
+	}
+
+	calls := len(w.fake.Calls("RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "PullImage"))
+	w.mustSync()
+	if again := len(w.fake.Calls("RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "PullImage")); again != calls {
+		t.Errorf("a second step made %d changes, want none", again-calls)
+	}
+}
+
+// TestGoesOnAfterARestart holds that a new process leaves alone what runs.
+func TestGoesOnAfterARestart(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	before := w.newest("main").ID
+	w.Syncer = New(w.Syncer.cfg)
+	w.mustSync()
+	if got := w.newest("main"); got.ID != before || got.RestartCount != 0 {
+		t.Errorf("got container %s with %d restarts, want %s with none", got.ID, got.RestartCount, before)
+	}
+}
+
+func TestRestartsWithBackOff(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.mustSync() // the first restart is at once
+	if got := w.newest("main"); got.RestartCount != 1 || got.State != observed.Running {
+		t.Fatalf("after one exit: %+v, want it running, restarted once", got)
+	}
+	if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.eventsSoFar()
+	w.mustSync()
+	w.mustSync()
+	w.wantRunning("")
+	w.wantWait("main", "CrashLoopBackOff", "back-off 10s restarting failed container=main pod=web_shop(u1)")
+	w.wantRetry(10 * time.Second)
+	if diff := cmp.Diff(w.eventsSoFar(), []string{"Warning BackOff Back-off restarting failed container main in pod web_shop(u1)"}); diff != "" {
+		t.Errorf("events: got -, want +:\n%s", diff)
+	}
+}
+
+func TestKeepsOneDead(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.CrashBackoff = time.Nanosecond })
+	for range 4 {
+		w.mustSync()
+		if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.mustSync()
+	w.mustSync()
+	var got []string
+	for _, c := range w.inspect().Containers {
+		got = append(got, fmt.Sprint(c.Name, c.RestartCount, " ", c.State))
+	}
+	if diff := cmp.Diff(got, []string{"main4 running", "main3 exited"}); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
+	logs, err := filepath.Glob(w.root + "/logs/shop_web_u1/main/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		if base := filepath.Base(log); base != "4.log" && base != "3.log" {
+			t.Errorf("log %s was left", base)
+		}
+	}
+}
+
+func TestLogsRememberRestarts(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := w.root + "/logs/shop_web_u1/main"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"2.log", "3.log.20260101-000000.gz", "notes.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.mustSync()
+	if got := w.newest("main").RestartCount; got != 4 {
+		t.Errorf("got restart count %d, want 4", got)
+	}
+}
+
+func TestNewSandboxWhenItDies(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	if err := w.fake.KillSandbox(w.fake.Sandboxes("shop", "web")[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.mustSync()
+	w.wantRunning("main")
+	w.wantEvents("Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.")
+	if got := w.inspect().ReadySandbox().GetMetadata().GetAttempt(); got != 1 {
+		t.Errorf("got sandbox attempt %d, want 1", got)
+	}
+}
+
+func TestSandboxThatCannotStart(t *testing.T) {
+	w := newWorld(t, nil)
+	w.fake.Inject(crifake.Fault{Op: "RunPodSandbox", Times: 1, Err: errors.New("no room")})
+	if err := w.sync(); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Fatalf("got %v, want the runtime's error", err)
+	}
+	if got := w.eventsSoFar(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning FailedCreatePodSandBox Failed to create pod sandbox: ") {
+		t.Errorf("got events %q", got)
+	}
+	w.mustSync()
+	w.wantRunning("main")
+}
+
+func TestWaitsForTheNetwork(t *testing.T) {
+	down := errors.New("cni plugin not initialized")
+	w := newWorld(t, func(c *Config) { c.NetworkReady = func() error { return down } })
+	if err := w.sync(); !errors.Is(err, down) && (err == nil || !strings.Contains(err.Error(), down.Error())) {
+		t.Errorf("got %v, want %v", err, down)
+	}
+	w.wantEvents("Warning NetworkNotReady network is not ready: cni plugin not initialized")
+	w.pod.Spec.HostNetwork = true
+	w.mustSync()
+	w.wantRunning("main")
+}
+
+func TestContainersThatCannotStart(t *testing.T) {
+	t.Run("missing config map", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "later"}}}}
+		w.pod.Spec.Containers = append(w.pod.Spec.Containers, v1.Container{Name: "other", Image: image})
+		w.mustSync()
+		w.wantRunning("other") // the one does not keep back the other
+		w.wantWait("main", "CreateContainerConfigError", `configmaps "later" not found`)
+		w.wantRetry(time.Second)
+		w.wantEvents(`Warning Failed Error: configmaps "later" not found`)
+		w.maps["later"] = &v1.ConfigMap{Data: map[string]string{"A": "1"}}
+		w.mustSync()
+		w.wantRunning("main other")
+		w.wantWait("main", "", "")
+	})
+	t.Run("create fails", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.Inject(crifake.Fault{Op: "CreateContainer", Times: 1, Err: errors.New("bad mount")})
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.wantWait("main", "CreateContainerError", "bad mount")
+		w.mustSync()
+		w.wantRunning("main")
+	})
+	t.Run("start fails", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.SetProgram("main", crifake.Program{Fails: "exec: no such file"})
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.wantWait("main", "RunContainerError", "exec: no such file")
+	})
+	t.Run("created by a process that died", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.Inject(crifake.Fault{Op: "StartContainer", Times: 1, Err: errors.New("gone")})
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.mustSync()
+		if got := w.newest("main"); got.State != observed.Running || got.RestartCount != 0 {
+			t.Errorf("got %v with %d restarts, want it running with none", got.State, got.RestartCount)
+		}
+	})
+	t.Run("unknown volume", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		w.mustSync()
+		w.wantWait("main", "CreateContainerConfigError", `cannot find volume "v" to mount into container "main"`)
+	})
+}
+
+func TestVolumes(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MountNotice, c.MountWait = time.Millisecond, 20*time.Millisecond })
+	w.mount = errors.New("unmounted volumes=[v]")
+	if err := w.sync(); err == nil || !strings.Contains(err.Error(), "unmounted volumes=[v]") {
+		t.Errorf("got %v, want what is missing", err)
+	}
+	w.wantEvents("Warning FailedMount Unable to attach or mount volumes: unmounted volumes=[v]")
+	w.mount = &podvolumes.WaitingError{Ref: podvolumes.Ref{Kind: podvolumes.RefConfigMap, Namespace: "shop", Name: "m"}, Volume: "v", Err: errors.New("not found")}
+	if err := w.sync(); !errors.Is(err, podvolumes.ErrWaiting) {
+		t.Errorf("got %v, want ErrWaiting", err)
+	}
+	if got := w.eventsSoFar(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning WaitingForReference Pod cannot start yet: waiting for ") {
+		t.Errorf("got events %q", got)
+	}
+	if got := w.fake.Calls("RunPodSandbox"); len(got) > 0 {
+		t.Error("a sandbox was made before the volumes were ready")
+	}
+	w.mount = nil
+	w.paths["v"] = t.TempDir()
+	w.main().VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}}
+	w.mustSync()
+	m := w.fake.Config(w.newest("main").ID).GetMounts()[0]
+	if m.GetHostPath() != w.paths["v"] || !m.GetReadonly() {
+		t.Errorf("got mount %v", m)
+	}
+}
+
+func TestImages(t *testing.T) {
+	const other = "reg.example/app:2"
+	t.Run("pulled", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.OfferImage(other)
+		w.main().Image = other
+		w.mustSync()
+		w.wantRunning("main")
+		got := w.eventsSoFar()
+		if len(got) < 2 || got[0] != `Normal Pulling Pulling image "reg.example/app:2"` || !strings.HasPrefix(got[1], `Normal Pulled Successfully pulled image "reg.example/app:2" in `) {
+			t.Errorf("got events %q", got)
+		}
+	})
+	t.Run("not there", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().Image = other
+		w.mustSync()
+		w.wantWait("main", "ErrImagePull", "")
+		w.wantRetry(pullSettle)
+		w.wantEvents("Warning Failed Error: ErrImagePull")
+		w.mustSync()
+		w.wantWait("main", "ImagePullBackOff", `Back-off pulling image "reg.example/app:2": ErrImagePull: `)
+		w.wantRetry(10 * time.Second)
+		w.wantEvents(`Normal BackOff Back-off pulling image "reg.example/app:2"`, "Warning Failed Error: ImagePullBackOff")
+		if n := len(w.fake.Calls("PullImage")); n != 1 {
+			t.Errorf("got %d pulls, want 1", n)
+		}
+	})
+	t.Run("never", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.OfferImage(other)
+		w.main().Image, w.main().ImagePullPolicy = other, v1.PullNever
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.wantWait("main", "ErrImageNeverPull", `Container image "reg.example/app:2" is not present with pull policy of Never`)
+	})
+	t.Run("always", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.OfferImage(image)
+		w.main().ImagePullPolicy = v1.PullAlways
+		w.mustSync()
+		if n := len(w.fake.Calls("PullImage")); n != 1 {
+			t.Errorf("got %d pulls, want 1", n)
+		}
+	})
+	t.Run("no name", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().Image = "A B"
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.wantWait("main", "InvalidImageName", `Failed to apply default image tag "A B": couldn't parse image name`)
+	})
+	t.Run("with secrets", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.OfferImage(other)
+		w.fake.Inject(crifake.Fault{Op: "PullImage", Err: errors.New("denied"), Match: func(req any) bool {
+			return req.(*runtimeapi.PullImageRequest).GetAuth().GetUsername() != "ann"
+		}})
+		w.main().Image = other
+		w.pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}, {Name: "none"}}
+		w.secrets["a"] = &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{
+			v1.DockerConfigJsonKey: []byte(`{"auths":{"reg.example/app":{"username":"bob"},"reg.example":{"username":"ann"}}}`),
+		}}
+		w.mustSync()
+		w.wantRunning("main")
+		w.wantEvents("Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed.")
+	})
+}
+
+// TestOnePullAtATime holds that pods that want one image do not pull it side
+// by side, and that one that gives up does not stop the others.
+func TestOnePullAtATime(t *testing.T) {
+	const other = "reg.example/app:2"
+	w := newWorld(t, nil)
+	w.fake.OfferImage(other)
+	back := w.fake.Inject(crifake.Fault{Op: "PullImage", Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ensure := func(ctx context.Context, name string) <-chan error {
+		done := make(chan error, 1)
+		pod := w.pod.DeepCopy()
+		pod.Name, pod.UID = name, types.UID(name)
+		go func() {
+			_, err := w.puller.ensure(ctx, pod, &v1.Container{Name: "c", Image: other}, nil)
+			done <- err
+		}()
+		return done
+	}
+	first := ensure(ctx, "p1")
+	for len(w.fake.Calls("PullImage")) == 0 {
+		<-time.After(time.Millisecond)
+	}
+	second, third := ensure(ctx, "p2"), ensure(t.Context(), "p3")
+	for !w.puller.hasUsers(other, 3) {
+		<-time.After(time.Millisecond)
+	}
+	cancel()
+	for _, done := range []<-chan error{first, second} {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+	}
+	for len(w.fake.Calls("PullImage")) < 2 {
+		<-time.After(time.Millisecond)
+	}
+	back()
+	if err := <-third; err != nil {
+		t.Errorf("third: %v", err)
+	}
+	if n := len(w.fake.Calls("PullImage")); n != 2 {
+		t.Errorf("got %d pulls, want 2: the cancelled one and one more", n)
+	}
+	if len(w.puller.mu.turns) != 0 {
+		t.Errorf("%d turns are left", len(w.puller.mu.turns))
+	}
+}
+
+func (p *puller) hasUsers(ref string, n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.mu.turns[ref]
+	return t != nil && t.users == n
+}
+
+func TestStopsAPod(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	w.eventsSoFar()
+	if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(7))); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.inspect(); st.Running() || len(st.Containers) != 1 {
+		t.Errorf("got %+v, want one dead container", st)
+	}
+	w.wantEvents("Normal Killing Stopping container main")
+
+	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.log, []string{"unmount", "remove cgroup"}); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
+	if st := w.inspect(); len(st.Containers) != 1 {
+		t.Errorf("the dead container of a pod that stays is gone")
+	}
+
+	w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.inspect(); len(st.Containers) != 0 || len(st.Sandboxes) != 0 {
+		t.Errorf("got %+v, want nothing", st)
+	}
+	if _, err := os.Stat(w.root + "/logs/shop_web_u1"); !os.IsNotExist(err) {
+		t.Errorf("the log folder is left: %v", err)
+	}
+}
+
+func TestStopThatFails(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	w.fake.Inject(crifake.Fault{Op: "StopContainer", Times: 1, Err: errors.New("stuck")})
+	if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(2))); err == nil {
+		t.Error("got no error while a container runs")
+	}
+	w.wantRunning("main")
+	if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(2))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOrphan(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	orphan := observed.Pod{UID: w.pod.UID, Name: w.pod.Name, Namespace: w.pod.Namespace}
+	if err := w.SyncOrphan(t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.inspect(); len(st.Containers) != 0 || len(st.Sandboxes) != 0 {
+		t.Errorf("got %+v, want nothing", st)
+	}
+	if diff := cmp.Diff(w.log, []string{"unmount", "remove cgroup"}); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
+}
+
+// TestSidecarsEndLast holds the order of the stop: regular containers, then
+// sidecars from the last to the first.
+func TestSidecarsEndLast(t *testing.T) {
+	w := newWorld(t, nil)
+	always := v1.ContainerRestartPolicyAlways
+	w.pod.Spec.InitContainers = []v1.Container{
+		{Name: "s1", Image: image, RestartPolicy: &always}, {Name: "s2", Image: image, RestartPolicy: &always},
+	}
+	w.mustSync()
+	w.mustSync()
+	w.mustSync()
+	w.wantRunning("main s1 s2")
+	names := map[string]string{}
+	for _, c := range w.inspect().Containers {
+		names[c.ID] = c.Name
+	}
+	order := make(chan string, 3)
+	w.fake.Inject(crifake.Fault{Op: "StopContainer", Delay: 20 * time.Millisecond, Match: func(req any) bool {
+		order <- names[req.(*runtimeapi.StopContainerRequest).GetContainerId()]
+		return true
+	}})
+	if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(30))); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{<-order, <-order, <-order}
+	if diff := cmp.Diff(got, []string{"main", "s2", "s1"}); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
+}
+
+func TestInitContainers(t *testing.T) {
+	w := newWorld(t, nil)
+	w.pod.Spec.InitContainers = []v1.Container{{Name: "i1", Image: image}, {Name: "i2", Image: image}}
+	w.mustSync()
+	w.wantRunning("i1")
+	if err := w.fake.Exit(w.newest("i1").ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.mustSync()
+	w.wantRunning("i2")
+	if err := w.fake.Exit(w.newest("i2").ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.mustSync()
+	w.wantRunning("main")
+}
+
+func TestTerminal(t *testing.T) {
+	w := newWorld(t, nil)
+	w.phase = v1.PodSucceeded
+	terminal, err := w.SyncPod(t.Context(), w.pod, nil, w.inspect())
+	if err != nil || !terminal {
+		t.Errorf("got %v and %v, want terminal", terminal, err)
+	}
+	if got := w.fake.Calls("RunPodSandbox"); len(got) > 0 {
+		t.Error("a pod that has ended was started")
+	}
+}
+
+func TestHooks(t *testing.T) {
+	t.Run("preStop command", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
+		w.mustSync()
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(w.fake.Calls("ExecSync", "StopContainer"), []string{"ExecSync", "StopContainer"}); diff != "" {
+			t.Errorf("got -, want +:\n%s", diff)
+		}
+	})
+	t.Run("preStop once", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
+		w.mustSync()
+		w.fake.Inject(crifake.Fault{Op: "StopContainer", Times: 1, Err: errors.New("stuck")})
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err == nil {
+			t.Error("got no error")
+		}
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(2))); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(w.fake.Calls("ExecSync")); n != 1 {
+			t.Errorf("the hook ran %d times, want once", n)
+		}
+	})
+	t.Run("preStop that fails", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.SetExec(func(string, []string) crifake.Result { return crifake.Result{Code: 1, Stdout: "secret"} })
+		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
+		w.mustSync()
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err != nil {
+			t.Fatal(err)
+		}
+		got := w.eventsSoFar()
+		if strings.Contains(strings.Join(got, ""), "secret") {
+			t.Errorf("what the hook wrote is in the events: %q", got)
+		}
+		w.events.Events <- strings.Join(got, "\n")
+		if !strings.Contains(strings.Join(w.eventsSoFar(), ""), "Warning FailedPreStopHook PreStopHook failed") {
+			t.Errorf("got events %q", got)
+		}
+	})
+	t.Run("preStop sleep is cut short by the grace period", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3600}}}
+		w.mustSync()
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(1))); err != nil {
+			t.Fatal(err)
+		}
+		w.wantRunning("")
+	})
+	t.Run("postStart that fails", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.SetExec(func(string, []string) crifake.Result { return crifake.Result{Code: 1} })
+		w.main().Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hi"}}}}
+		if err := w.sync(); err == nil {
+			t.Error("got no error")
+		}
+		w.wantRunning("")
+		w.wantWait("main", "PostStartHookError", `command ["hi"] exited with 1`)
+		w.wantEvents("Warning FailedPostStartHook PostStartHook failed", "Normal Killing FailedPostStartHook")
+	})
+	t.Run("postStart over HTTP", func(t *testing.T) {
+		asked := make(chan *http.Request, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r }))
+		defer server.Close()
+		u, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port, err := strconv.ParseInt(u.Port(), 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(t, nil)
+		w.main().Ports = []v1.ContainerPort{{Name: "hook", ContainerPort: int32(port)}}
+		w.main().Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+			Host: u.Hostname(), Port: intstr.FromString("hook"), Path: "up?x=1", Scheme: v1.URISchemeHTTPS,
+			HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "me"}, {Name: "Authorization", Value: "s"}, {Name: "X", Value: "y"}},
+		}}}
+		w.mustSync() // asked in HTTPS, answered in HTTP, asked again
+		r := <-asked
+		if r.URL.String() != "/up?x=1" || r.Host != "me" || r.Header.Get("X") != "y" || r.Header.Get("Authorization") != "" {
+			t.Errorf("got %s for %s with %v", r.URL, r.Host, r.Header)
+		}
+	})
+}
+
+func TestCancelUndoesNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustSync()
+	w.main().Image = "reg.example/app:3"
+	w.fake.Hang("StopContainer")
+	defer w.fake.Clear("StopContainer")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.SyncPod(ctx, w.pod, nil, w.inspect()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	w.wantRunning("main")
+}
