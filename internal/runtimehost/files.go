@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -232,9 +233,10 @@ func boundLog(path string, limit int64) error {
 	return os.Truncate(path, 0)
 }
 
-// tail returns the last lines of the file at path, or why there are none.
-func tail(path string) string {
-	const size = 2048
+// complaints returns the last lines of containerd's log at path that are no mere
+// information, or why there are none.
+func complaints(path string) string {
+	const size, most = 32 << 10, 5
 	f, err := os.Open(path)
 	if err != nil {
 		return err.Error()
@@ -249,6 +251,8 @@ func tail(path string) string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-5):], "\n")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(data)), "\n"), func(line string) bool {
+		return strings.Contains(line, " level=info ") || strings.Contains(line, " level=debug ")
+	})
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

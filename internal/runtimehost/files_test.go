@@ -208,12 +208,12 @@ func TestBoundLog(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
+func TestComplaints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte(strings.Repeat("old\n", 5000)+"a\nb\nc\nd\ne\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Repeat("old\n", 50000)+"a\nb\ntime=1 level=info msg=i\nc\nd\ne\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := tail(path), "a\nb\nc\nd\ne"; got != want {
+	if got, want := complaints(path), "a\nb\nc\nd\ne"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/ociimage"
@@ -49,7 +51,11 @@ func awaitReady(ctx context.Context, conn *grpc.ClientConn, timeout time.Duratio
 	defer tick.Stop()
 	for {
 		resp, err := client.Status(ctx, &runtimeapi.StatusRequest{}, grpc.WaitForReady(true))
-		if err == nil {
+		switch {
+		case status.Code(err) == codes.Unimplemented:
+			return errNoCRI // for ever: services do not come later
+		case err != nil:
+		default:
 			if err = unready(resp.GetStatus()); err == nil {
 				return nil
 			}
@@ -62,13 +68,17 @@ func awaitReady(ctx context.Context, conn *grpc.ClientConn, timeout time.Duratio
 	}
 }
 
+// errNoCRI is returned for a containerd whose CRI part could not be loaded, most
+// often because overlayfs does not work on the filesystem below.
+var errNoCRI = errors.New("containerd runs without its CRI part")
+
 // unready says which condition of the runtime does not hold.
-func unready(status *runtimeapi.RuntimeStatus) error {
-	if len(status.GetConditions()) == 0 {
+func unready(reported *runtimeapi.RuntimeStatus) error {
+	if len(reported.GetConditions()) == 0 {
 		return errors.New("the runtime reports no conditions")
 	}
 	var errs []error
-	for _, c := range status.GetConditions() {
+	for _, c := range reported.GetConditions() {
 		if (c.GetType() == runtimeapi.RuntimeReady || c.GetType() == runtimeapi.NetworkReady) && !c.GetStatus() {
 			errs = append(errs, fmt.Errorf("%s is false: %s: %s", c.GetType(), c.GetReason(), c.GetMessage()))
 		}

@@ -515,6 +515,19 @@ func TestBrokenRuntimeSaysWhy(t *testing.T) {
 	}
 }
 
+func TestContainerdWithoutCRISaysWhy(t *testing.T) {
+	cfg := testConfig(t, "nocri")
+	// A file where the snapshotter wants a folder.
+	snapshots := filepath.Join(cfg.containerdDir(), "root", "io.containerd.snapshotter.v1.overlayfs")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(snapshots), 0o711), os.WriteFile(snapshots, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	err := New(cfg).Run(t.Context())
+	if !errors.Is(err, errNoCRI) || !strings.Contains(err.Error(), "overlayfs") {
+		t.Errorf("got %v, want errNoCRI and the cause", err)
+	}
+}
+
 func TestRemoveFindsNothing(t *testing.T) {
 	cfg := testConfig(t, "nothing")
 	before := traces(t, cfg)

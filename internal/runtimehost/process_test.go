@@ -185,17 +185,17 @@ func FuzzUnescape(f *testing.F) {
 }
 
 func TestUnready(t *testing.T) {
-	status := func(runtime, network bool) *runtimeapi.RuntimeStatus {
+	reported := func(runtime, network bool) *runtimeapi.RuntimeStatus {
 		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			{Type: runtimeapi.RuntimeReady, Status: runtime},
 			{Type: runtimeapi.NetworkReady, Status: network, Reason: "NoConfig"},
 			{Type: "ContainerdHasNoDeprecationWarnings", Status: false},
 		}}
 	}
-	if err := unready(status(true, true)); err != nil {
+	if err := unready(reported(true, true)); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []*runtimeapi.RuntimeStatus{nil, status(false, true), status(true, false)} {
+	for _, s := range []*runtimeapi.RuntimeStatus{nil, reported(false, true), reported(true, false)} {
 		if unready(s) == nil {
 			t.Errorf("%v is taken for ready", s)
 		}

@@ -239,9 +239,9 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 
 	if err = h.makeReady(ctx); err != nil {
 		if errors.Is(context.Cause(ctx), errDied) {
-			return fmt.Errorf("%w; the end of %s: %s", errDied, h.cfg.logFile(), tail(h.cfg.logFile()))
+			err = errDied
 		}
-		return err
+		return fmt.Errorf("%w; the end of %s: %s", err, h.cfg.logFile(), complaints(h.cfg.logFile()))
 	}
 	h.upkeep(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, errDied) {
