@@ -10,7 +10,6 @@ package podadmit
 
 import (
 	"fmt"
-	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -61,11 +60,10 @@ func Admit(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
 // identity refuses a UID that would lead a path out of the pods' folder. The
 // API server makes UIDs itself; a manifest may hold anything.
 func identity(_ Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
-	uid := string(pod.UID)
-	if uid == "" || uid == "." || uid == ".." || filepath.Base(uid) != uid {
-		return &Refusal{reason.FailedValidation, fmt.Sprintf("metadata.uid: %q cannot be the name of a folder", uid)}
+	if podfiles.IsFolderName(string(pod.UID)) {
+		return nil
 	}
-	return nil
+	return &Refusal{reason.FailedValidation, fmt.Sprintf("metadata.uid: %q cannot be the name of a folder", pod.UID)}
 }
 
 // supported refuses fields that this version does not act on.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -32,4 +33,10 @@ func LogFolder(logs, namespace, name string, uid types.UID) string {
 // LogPath returns a container's log file, relative to the pod's log folder.
 func LogPath(container string, attempt int32) string {
 	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
+}
+
+// IsFolderName reports whether a name, such as a pod's UID, stays a single
+// element of a path.
+func IsFolderName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

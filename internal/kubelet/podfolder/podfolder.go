@@ -92,7 +92,7 @@ func (f *Folders) TerminationLog(uid types.UID, container string, attempt int32)
 // checkNames refuses what is no plain name of a file.
 func checkNames(names ...string) error {
 	for _, name := range names {
-		if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
+		if !podfiles.IsFolderName(name) {
 			return fmt.Errorf("%q is not a name of a folder", name)
 		}
 	}
