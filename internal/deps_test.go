@@ -59,6 +59,7 @@ var kinds = map[string]string{
 	"internal/kubelet/lifecycle":     "state",
 	"internal/kubelet/podworker":     "stage",
 	"internal/kubelet/podstatus":     "stage",
+	"internal/kubelet/mirror":        "stage",
 	"internal/kubelet/podadmit":      "leaf",
 	"internal/kubelet/podfiles":      "leaf",
 	"internal/kubelet/podfolder":     "adapter",

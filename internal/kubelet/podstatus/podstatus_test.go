@@ -209,6 +209,7 @@ func TestRejectAndAdmit(t *testing.T) {
 			t.Errorf("status = %+v", got)
 		}
 		w.Admit("u")
+		w.wantCalls("patch web Pending: <nil>")
 		w.running.Store(true)
 		if got := w.Report(p, seen("a:running"), nil); got.Phase != v1.PodRunning || got.Reason != "" {
 			t.Errorf("after Admit: %s %s", got.Phase, got.Reason)

@@ -42,7 +42,8 @@ type Syncer interface {
 	SyncTerminating(ctx context.Context, pod *v1.Pod, status *observed.Status, grace *int64) error
 	// SyncTerminated releases what the pod held beside its containers.
 	SyncTerminated(ctx context.Context, pod *v1.Pod, status *observed.Status) error
-	// SyncOrphan stops and removes a pod that only the runtime knows.
+	// SyncOrphan stops and removes all that the runtime and the disk have of a
+	// pod that nobody wants, if anything.
 	SyncOrphan(ctx context.Context, orphan observed.Pod) error
 }
 
@@ -178,7 +179,7 @@ func (w *Workers) step(ctx context.Context, k *worker) (next pause, more bool) {
 		return pause{time: w.cfg.Resync}, true // waits for its turn
 	}
 	terminal, err := w.sync(j)
-	if j.state == lifecycle.Terminated && err == nil {
+	if j.state == lifecycle.Terminated && j.orphan == nil && err == nil {
 		w.cfg.Finished(j.pod)
 	}
 	next, more = w.settle(k, j, terminal, err)

@@ -33,18 +33,19 @@ func (w *Workers) Update(req lifecycle.Request) {
 // putBackLocked handles a UID that its source removed and whose old instance
 // has not ended yet.
 func (w *Workers) putBackLocked(k *worker, req *lifecycle.Request) {
+	restart := *req
 	switch {
 	case req.Kind == lifecycle.Remove:
 		k.restart = nil
 		w.acceptLocked(k, req) // perhaps with a shorter grace period
-	case req.Kind == lifecycle.Kill:
-		k.removed, k.restart = k.restart == nil, nil // if it is back, it stays dead
-		w.acceptLocked(k, req)
-	case req.Kind == lifecycle.Create, req.Kind == lifecycle.Update && k.restart != nil:
-		restart := *req
-		restart.Kind = lifecycle.Create
+	case req.Kind == lifecycle.Create:
 		k.restart = &restart
-	case req.Kind == lifecycle.Update && req.Pod.DeletionTimestamp != nil:
+	case k.restart != nil: // it is for the next instance
+		if req.Kind == lifecycle.Update {
+			restart.Kind = k.restart.Kind
+		}
+		k.restart = &restart
+	default:
 		w.acceptLocked(k, req)
 	}
 }
@@ -53,8 +54,7 @@ func (w *Workers) putBackLocked(k *worker, req *lifecycle.Request) {
 // had: it does not run again.
 func (w *Workers) updateFinishedLocked(k *worker, req *lifecycle.Request) {
 	if req.Kind == lifecycle.Remove {
-		delete(w.mu.workers, k.uid)
-		notify(w.ended)
+		w.addLocked(&lifecycle.Request{Kind: lifecycle.Remove, Orphan: remains(k.pod)})
 		return
 	}
 	if req.Pod != nil {

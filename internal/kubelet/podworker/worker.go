@@ -224,10 +224,17 @@ func (w *Workers) settle(k *worker, j *job, terminal bool, err error) (next paus
 		if j.orphan != nil {
 			return pause{}, w.finishLocked(k, now)
 		}
+	case j.state == lifecycle.Terminated && j.orphan == nil && k.removed:
+		k.orphan = remains(k.pod) // nobody will look at its logs again
 	case j.state == lifecycle.Terminated:
 		return pause{}, w.finishLocked(k, now)
 	}
 	return pause{}, true
+}
+
+// remains names what the runtime may still have of a pod that has ended.
+func remains(pod *v1.Pod) *observed.Pod {
+	return &observed.Pod{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // finishLocked ends a worker, and lets the next of its name or UID run. It
