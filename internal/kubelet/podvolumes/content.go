@@ -2,7 +2,6 @@ package podvolumes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -77,7 +76,7 @@ func (r resolver) projected(ctx context.Context, c *content, sources []v1.Volume
 			errs = append(errs, r.token(ctx, c, source.ServiceAccountToken))
 		}
 	}
-	return errors.Join(errs...)
+	return Join(errs...)
 }
 
 func (r resolver) configMap(ctx context.Context, c *content, name string, items []v1.KeyToPath, opt *bool) error {
@@ -125,5 +124,5 @@ func (r resolver) keys(c *content, ref Ref, data map[string][]byte, items []v1.K
 			errs = append(errs, &WaitingError{ref, r.volume.Name, fmt.Errorf("it has no key %q", item.Key)})
 		}
 	}
-	return errors.Join(errs...)
+	return Join(errs...)
 }

@@ -31,7 +31,7 @@ func (r resolver) downward(c *content, items []v1.DownwardAPIVolumeFile) error {
 		}
 		c.put(item.Path, []byte(value), item.Mode, item.User)
 	}
-	return errors.Join(errs...)
+	return Join(errs...)
 }
 
 // resourceField returns a container's request or limit in units of the

@@ -166,7 +166,7 @@ func TestResolveFiles(t *testing.T) {
 		{"projected tells all that is missing", nil, projected(nil,
 			v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no1"}}},
 			v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no2"}}},
-		), nil, "waiting for ConfigMap ns/no1 (volume \"v\"): not found\nwaiting for Secret ns/no2 (volume \"v\"): not found", true},
+		), nil, "waiting for ConfigMap ns/no1 (volume \"v\"): not found; waiting for Secret ns/no2 (volume \"v\"): not found", true},
 	}
 	host := Host{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}
 	for _, tt := range tests {
@@ -213,6 +213,12 @@ func TestResolveDisk(t *testing.T) {
 		}
 		return p
 	}
+	onNode := func(name string) func(*v1.PersistentVolume) {
+		return func(p *v1.PersistentVolume) {
+			term := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{name}}}}
+			p.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}}
+		}
+	}
 	withClaim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
 	limit := resource.MustParse("1Mi")
 	fsGroup := func(p *v1.Pod) {
@@ -243,12 +249,14 @@ func TestResolveDisk(t *testing.T) {
 		{"claim being deleted", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}, Volume{}, "being deleted"},
 		{"volume missing", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil)}, Volume{}, "waiting for PersistentVolume pv"},
 		{"volume of another claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.ClaimRef.UID = "other" })}, Volume{}, "not bound to claim ns/c"},
+		{"volume of this node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("here"))}, Volume{ID: ID{Local, "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"volume of another node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("there"))}, Volume{}, "PersistentVolume pv is not for this node"},
 		{"block volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) })}, Volume{}, "spec.volumeMode"},
 		{"csi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
 		})}, Volume{}, "spec.csi: this version mounts only local and hostPath"},
 	}
-	host := Host{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+	host := Host{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}, Labels: map[string]string{v1.LabelHostname: "here"}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v := v1.Volume{Name: "v", VolumeSource: tt.source}

@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	storage "k8s.io/component-helpers/storage/volume"
 )
 
 // Objects gives the API objects that volumes are made of. A missing object is
@@ -25,6 +26,9 @@ type Objects interface {
 // Host is what a volume's content may say about the machine.
 type Host struct {
 	Allocatable v1.ResourceList // of the node; stands in for limits that a container does not set
+	// Labels are the node's, against which a PersistentVolume's node affinity is
+	// held; nil: it is not checked.
+	Labels map[string]string
 }
 
 // Resolve makes a Volume of a pod's volume. The error matches ErrWaiting if an
@@ -109,6 +113,11 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	}
 	if err := SupportedPV(pv); err != nil {
 		return Volume{}, fmt.Errorf("%s: %w", Describe(r.volume.Name), err)
+	}
+	if r.host.Labels != nil {
+		if err := storage.CheckNodeAffinity(pv, r.host.Labels); err != nil {
+			return Volume{}, fmt.Errorf("%s: PersistentVolume %s is not for this node: %w", Describe(r.volume.Name), pv.Name, err)
+		}
 	}
 	out.ReadOnly = r.volume.PersistentVolumeClaim.ReadOnly || readOnlyModes(pv.Spec.AccessModes)
 	if pv.Spec.HostPath != nil {
