@@ -19,6 +19,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -188,6 +189,11 @@ func (s *Store) dropLocked(uid types.UID, ref podvolumes.Ref) {
 // seen records what the API server said of an object and tells the pods that
 // hold it, if that is news.
 func (s *Store) seen(e *entry, object runtime.Object) {
+	if object != nil {
+		if accessor, err := meta.Accessor(object); err == nil {
+			accessor.SetManagedFields(nil) // half the memory, and nobody reads them
+		}
+	}
 	s.mu.Lock()
 	news := !e.synced || !sameVersion(e.object, object)
 	e.object, e.synced, e.err = object, true, nil
