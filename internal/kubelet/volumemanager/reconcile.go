@@ -147,7 +147,7 @@ func (m *Manager) reconcile(ctx context.Context, st *podState) {
 			}
 		}
 	}
-	m.settle(ctx, st, asked, want, errors.Join(errs...))
+	m.settle(ctx, st, asked, want, podvolumes.Join(errs...))
 }
 
 // resolve finds out what each of the pod's volumes is made of.

@@ -90,5 +90,8 @@ func sameVolumes(a, b *v1.Pod) bool {
 // sameContent reports whether two versions of a pod tell the same about
 // themselves in the files of the downward API, and refer to the same objects.
 func sameContent(a, b *v1.Pod) bool {
+	if a == b {
+		return true
+	}
 	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
