@@ -60,6 +60,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podworker":     "stage",
 	"internal/kubelet/podstatus":     "stage",
 	"internal/kubelet/mirror":        "stage",
+	"internal/kubelet/syncloop":      "stage",
 	"internal/kubelet/podadmit":      "leaf",
 	"internal/kubelet/podfiles":      "leaf",
 	"internal/kubelet/podfolder":     "adapter",

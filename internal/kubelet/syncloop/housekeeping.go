@@ -1,0 +1,138 @@
+package syncloop
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+)
+
+// keepHouse makes what there is match what is wanted, by looking at all of it:
+// it heals whatever a lost or early message left behind. Orphans are not ended
+// each time that a pod ends, as the list of the runtime is a little behind.
+func (l *Loop) keepHouse(orphans bool) {
+	l.retryRejected()
+	if !l.allSeen() {
+		l.setMirrors()
+		return // a source that is silent may want any of what is there
+	}
+	l.cfg.Workers.SyncKnown(func(uid types.UID) bool { return l.pods[uid] != nil })
+	l.addMissing()
+	if orphans {
+		l.endOrphans()
+	}
+	states := l.states()
+	l.cfg.Store.Forget(func(uid types.UID) bool {
+		_, working := states[uid]
+		return working || l.pods[uid] != nil
+	})
+	l.setMirrors()
+	select {
+	case l.sweep <- struct{}{}:
+	default:
+	}
+}
+
+// retryRejected asks again about static pods that were not admitted.
+func (l *Loop) retryRejected() {
+	for uid := range l.rejected {
+		if p := l.pods[uid]; p != nil && staticpod.IsStatic(p) && l.admit(p) {
+			l.create(p)
+		}
+	}
+}
+
+// addMissing starts the pods that are wanted and have no worker: one whose UID
+// was put back after the old instance had ended.
+func (l *Loop) addMissing() {
+	states := l.states()
+	for uid, p := range l.pods {
+		if _, working := states[uid]; working {
+			continue
+		}
+		if _, rejected := l.rejected[uid]; !rejected {
+			l.create(p)
+		}
+	}
+}
+
+// endOrphans stops and removes what only the runtime knows.
+func (l *Loop) endOrphans() {
+	states := l.states()
+	for _, o := range l.cfg.Runtime.Pods() {
+		if _, working := states[o.UID]; !working && len(o.Sandboxes)+len(o.Containers) > 0 {
+			l.cfg.Log.Info("ending a pod that nobody wants", "pod", o.Namespace+"/"+o.Name, "podUID", o.UID)
+			l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &o})
+		}
+	}
+}
+
+func (l *Loop) states() map[types.UID]lifecycle.Info {
+	states := map[types.UID]lifecycle.Info{}
+	for _, info := range l.cfg.Workers.Snapshot() {
+		states[info.UID] = info
+	}
+	return states
+}
+
+// running are the pods of which the runtime runs anything.
+func (l *Loop) running() sets.Set[types.UID] {
+	running := sets.New[types.UID]()
+	for _, p := range l.cfg.Runtime.Pods() {
+		if runs(&p) {
+			running.Insert(p.UID)
+		}
+	}
+	return running
+}
+
+func runs(p *observed.Pod) bool {
+	for i := range p.Containers {
+		if p.Containers[i].State == observed.Running {
+			return true
+		}
+	}
+	for i := range p.Sandboxes {
+		if p.Sandboxes[i].State == observed.Running {
+			return true
+		}
+	}
+	return false
+}
+
+// runSweeper sweeps whenever it is asked to, until ctx is done.
+func (l *Loop) runSweeper(ctx context.Context) {
+	failure := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.sweep:
+		}
+		err := l.cfg.Sweep(ctx, l.known())
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && failure != "":
+			l.cfg.Log.Info("left-over pods are swept again")
+			failure = ""
+		case err != nil && err.Error() != failure:
+			l.cfg.Log.Warn("sweep left-over pods, trying again", "err", err)
+			failure = err.Error()
+		}
+	}
+}
+
+// known returns what must not be swept: the pods that have a worker, and those
+// of which the runtime has anything, as that may still use their files.
+func (l *Loop) known() func(uid types.UID) bool {
+	listed := sets.New[types.UID]()
+	for _, o := range l.cfg.Runtime.Pods() {
+		listed.Insert(o.UID)
+	}
+	return func(uid types.UID) bool { return listed.Has(uid) || l.cfg.Known(uid) }
+}

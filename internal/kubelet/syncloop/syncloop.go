@@ -1,0 +1,298 @@
+// Package syncloop is the one place where everything that may change a pod
+// meets: what the sources want, what the runtime reports, and time.
+//
+// It reads full sets of pods (Deliver), lifecycle events and the list of what
+// the runtime has. It owns the desired pods, and tells the pod workers, the
+// statuses and the mirrors what follows. It promises:
+//
+//   - One goroutine decides, so a set is taken in whole, and in the order in
+//     which its source delivered it.
+//   - Nothing is taken away because a source is silent: pods, mirrors and
+//     folders that nobody wants go only when every source has been seen.
+//   - A pod that runs already is adopted, whatever admission says of it.
+//   - A static pod starts only after what the runtime has of an older one of its
+//     name has ended, even if that was made by an earlier agent.
+//   - No call of it waits for the API, a disk or the runtime.
+//
+// All methods may be called from any goroutine.
+package syncloop
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+)
+
+// workers run the pods. None of the calls blocks.
+type workers interface {
+	Update(req lifecycle.Request)
+	Poke(uid types.UID)
+	SyncKnown(wanted func(uid types.UID) bool)
+	Snapshot() []lifecycle.Info
+}
+
+// statuses keep what the API shows of pods. None of the calls blocks.
+type statuses interface {
+	Observe(pod *v1.Pod)
+	ObserveMirror(static, mirror *v1.Pod)
+	Reject(pod *v1.Pod, reason, message string)
+	Admit(uid types.UID)
+}
+
+// statusStore is the other side of statuses: what is kept.
+type statusStore interface {
+	Get(uid types.UID) (v1.PodStatus, bool)
+	Forget(keep func(uid types.UID) bool)
+}
+
+// runtime is what was last listed. None of the calls blocks.
+type runtime interface {
+	Pods() []observed.Pod
+	Healthy() error // nil once it was listed, and as long as that works
+}
+
+// mirrors keep the static pods visible in the API. The call does not block.
+type mirrors interface {
+	Set(static, ending, mirrors []*v1.Pod, prune bool)
+}
+
+// Config holds what the loop needs. Log, Desired, Workers, Statuses, Store,
+// Runtime, Events and Ended are required.
+type Config struct {
+	Log      *slog.Logger
+	Desired  *desired.Pods // the loop becomes its owner
+	Workers  workers
+	Statuses statuses
+	Store    statusStore
+	Runtime  runtime
+	Mirrors  mirrors               // nil: there is no API
+	Recorder record.EventRecorder  // nil: no events
+	Events   <-chan observed.Event // changes that the runtime reports
+	Ended    <-chan struct{}       // a worker has finished
+
+	// Admit decides whether the node takes a pod beside others, which are the
+	// pods that hold resources. Nil: it takes all.
+	Admit func(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool)
+	// Sweep removes what is left on the disk of pods that are not known. It may
+	// block, and is called from one goroutine at a time. Nil: nothing to sweep.
+	Sweep func(ctx context.Context, known func(uid types.UID) bool) error
+	// Known reports whether a pod has a worker, or may get one. What the runtime
+	// has is known to Sweep, too. Required with Sweep.
+	Known func(uid types.UID) bool
+
+	Housekeeping time.Duration // between two looks for what is left over; default 2 s, as upstream's
+	ListPoll     time.Duration // between two looks whether the runtime was listed, at the start; default 20 ms
+	StallAfter   time.Duration // Healthy fails when the loop has not turned for so long; default 5 min, as upstream's
+}
+
+func (c Config) withDefaults() Config {
+	if c.Recorder == nil {
+		c.Recorder = &record.FakeRecorder{} // without a channel it discards
+	}
+	if c.Admit == nil {
+		c.Admit = func(*v1.Pod, []*v1.Pod) (string, string, bool) { return "", "", true }
+	}
+	if c.Mirrors == nil {
+		c.Mirrors = noMirrors{}
+	}
+	setDefault(&c.Housekeeping, 2*time.Second)
+	setDefault(&c.ListPoll, 20*time.Millisecond)
+	setDefault(&c.StallAfter, 5*time.Minute)
+	return c
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d <= 0 {
+		*d = value
+	}
+}
+
+type noMirrors struct{}
+
+func (noMirrors) Set(_, _, _ []*v1.Pod, _ bool) {}
+
+// A Loop is the sync loop.
+type Loop struct {
+	cfg   Config
+	sets  chan set      // to the loop; no buffer: Deliver returns when the set was taken
+	sweep chan struct{} // to the sweeper; 1 to coalesce
+
+	// The loop's own, without a lock.
+	pods     map[types.UID]*v1.Pod // wanted, without mirrors
+	mirrors  map[string]*v1.Pod    // by namespace/name
+	rejected map[types.UID]rejection
+	seen     sets.Set[string] // sources whose updates were taken
+	told     map[fault]bool   // faults of which an event was made
+
+	mu struct {
+		sync.Mutex
+		pods   []*v1.Pod       // ordered by namespace and name
+		faults []desired.Fault // as of the last set
+		turned time.Time       // when the loop last turned; zero: not yet
+	}
+}
+
+// A set is what a source wants.
+type set struct {
+	source string
+	pods   []*v1.Pod
+}
+
+type rejection struct{ reason, message string }
+
+type fault struct {
+	source, message string
+	uid             types.UID
+}
+
+// New returns a loop that does nothing until Run.
+func New(cfg Config) *Loop {
+	return &Loop{
+		cfg:      cfg.withDefaults(),
+		sets:     make(chan set),
+		sweep:    make(chan struct{}, 1),
+		pods:     map[types.UID]*v1.Pod{},
+		mirrors:  map[string]*v1.Pod{},
+		rejected: map[types.UID]rejection{},
+		seen:     sets.New[string](),
+		told:     map[fault]bool{},
+	}
+}
+
+// Deliver gives the loop all pods that a source wants, and returns when they
+// are taken or ctx is done. The pods must not be changed afterwards.
+func (l *Loop) Deliver(ctx context.Context, source string, pods []*v1.Pod) {
+	select {
+	case <-ctx.Done():
+	case l.sets <- set{source, pods}:
+	}
+}
+
+// Run turns the loop until ctx is done. It takes nothing in before the runtime
+// has been listed once: only then it is known what runs already.
+func (l *Loop) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if !l.waitForList(ctx) {
+		return nil
+	}
+	if l.cfg.Sweep != nil {
+		wg.Go(func() { l.runSweeper(ctx) })
+	}
+	housekeeping := time.NewTicker(l.cfg.Housekeeping)
+	defer housekeeping.Stop()
+	for {
+		l.markTurn()
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-l.sets:
+			l.take(s)
+		case e := <-l.cfg.Events:
+			l.cfg.Workers.Poke(e.UID)
+		case <-l.cfg.Ended:
+			l.keepHouse(false)
+		case <-housekeeping.C:
+			l.keepHouse(true)
+		}
+	}
+}
+
+func (l *Loop) waitForList(ctx context.Context) bool {
+	poll := time.NewTicker(l.cfg.ListPoll)
+	defer poll.Stop()
+	for l.cfg.Runtime.Healthy() != nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-poll.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func (l *Loop) markTurn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.turned = time.Now()
+}
+
+// Healthy returns an error if the loop has not turned for a long time, or not
+// yet.
+func (l *Loop) Healthy() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch since := time.Since(l.mu.turned); {
+	case l.mu.turned.IsZero():
+		return fmt.Errorf("sync loop waits for the container runtime")
+	case since > l.cfg.StallAfter:
+		return fmt.Errorf("sync loop has not turned for %v", since.Round(time.Second))
+	}
+	return nil
+}
+
+// Faults returns the pods that are left out or clash, as of the last set.
+func (l *Loop) Faults() []desired.Fault {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.mu.faults)
+}
+
+// Pods returns the pods that are wanted, with their newest status, ordered by
+// namespace and name. Mirrors are not among them.
+func (l *Loop) Pods() []*v1.Pod {
+	l.mu.Lock()
+	pods := l.mu.pods
+	l.mu.Unlock()
+	all := make([]*v1.Pod, 0, len(pods))
+	for _, p := range pods {
+		all = append(all, l.withStatus(p))
+	}
+	return all
+}
+
+// PodByName returns the wanted pod of that name with its newest status.
+func (l *Loop) PodByName(namespace, name string) (*v1.Pod, bool) {
+	l.mu.Lock()
+	pods := l.mu.pods
+	l.mu.Unlock()
+	for _, p := range pods {
+		if p.Namespace == namespace && p.Name == name {
+			return l.withStatus(p), true
+		}
+	}
+	return nil, false
+}
+
+// PodByUID returns the wanted pod of that UID with its newest status.
+func (l *Loop) PodByUID(uid types.UID) (*v1.Pod, bool) {
+	l.mu.Lock()
+	pods := l.mu.pods
+	l.mu.Unlock()
+	for _, p := range pods {
+		if p.UID == uid {
+			return l.withStatus(p), true
+		}
+	}
+	return nil, false
+}
+
+func (l *Loop) withStatus(pod *v1.Pod) *v1.Pod {
+	p := *pod
+	if status, ok := l.cfg.Store.Get(pod.UID); ok {
+		p.Status = status
+	}
+	return &p
+}

@@ -1,0 +1,276 @@
+package syncloop
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+)
+
+// take merges a set and does what follows.
+func (l *Loop) take(s set) {
+	for _, u := range l.cfg.Desired.Merge(s.source, s.pods, time.Now()) {
+		if len(u.Pods) > 0 {
+			l.cfg.Log.Debug("pods changed", "op", u.Op.String(), "source", u.Source, "pods", len(u.Pods))
+		}
+		l.dispatch(u)
+		l.seen.Insert(u.Source)
+	}
+	l.seen.Insert(s.source) // an empty set, or one without news, was seen, too
+	l.tellFaults()
+	l.publish()
+	l.setMirrors()
+}
+
+func (l *Loop) dispatch(u desired.Update) {
+	pods, mirrors := split(u.Pods)
+	for _, m := range mirrors {
+		if u.Op == desired.OpRemove {
+			l.loseMirror(m)
+		} else {
+			l.mirrors[fullName(m)] = m
+		}
+		l.linkMirror(fullName(m))
+	}
+	switch u.Op {
+	case desired.OpRemove:
+		for _, p := range pods {
+			l.remove(p)
+		}
+	case desired.OpAdd:
+		l.add(pods)
+	case desired.OpUpdate, desired.OpDelete:
+		for _, p := range pods {
+			l.update(p)
+		}
+	case desired.OpReconcile:
+		for _, p := range pods {
+			l.reconcile(p)
+		}
+	}
+}
+
+func split(pods []*v1.Pod) (own, mirrors []*v1.Pod) {
+	for _, p := range pods {
+		if staticpod.IsMirror(p) {
+			mirrors = append(mirrors, p)
+		} else {
+			own = append(own, p)
+		}
+	}
+	return own, mirrors
+}
+
+// add takes in new pods. Those that run already come first, so that they are
+// counted when others are admitted; the others by age, as upstream does.
+func (l *Loop) add(pods []*v1.Pod) {
+	running := l.running()
+	pods = slices.Clone(pods)
+	slices.SortStableFunc(pods, func(a, b *v1.Pod) int {
+		if r := running.Has(a.UID); r != running.Has(b.UID) {
+			if r {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix())
+	})
+	for _, p := range pods {
+		l.pods[p.UID] = p
+		l.observe(p)
+		if !running.Has(p.UID) && !ends(p) && !l.admit(p) {
+			continue
+		}
+		l.create(p)
+	}
+}
+
+// create starts a pod, after what the runtime has of a static pod's
+// predecessors: they may be of an earlier agent and have no worker.
+func (l *Loop) create(p *v1.Pod) {
+	if staticpod.IsStatic(p) {
+		known := l.states()
+		for _, o := range l.cfg.Runtime.Pods() {
+			if o.UID == p.UID || o.Namespace != p.Namespace || o.Name != p.Name || l.pods[o.UID] != nil {
+				continue
+			}
+			if _, ok := known[o.UID]; !ok {
+				l.cfg.Log.Info("ending an older pod before its successor starts", "pod", fullName(p), "podUID", o.UID)
+				l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &o})
+			}
+		}
+	}
+	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Create, Pod: p, Mirror: l.mirrorOf(p)})
+}
+
+func (l *Loop) update(p *v1.Pod) {
+	l.pods[p.UID] = p
+	l.observe(p)
+	if _, ok := l.rejected[p.UID]; ok && staticpod.IsStatic(p) {
+		if l.admit(p) {
+			l.create(p)
+		}
+		return
+	}
+	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p, Mirror: l.mirrorOf(p)})
+}
+
+// reconcile takes in that only the status changed in the API. Conditions of
+// others may be readiness gates.
+func (l *Loop) reconcile(p *v1.Pod) {
+	l.pods[p.UID] = p
+	l.observe(p)
+	if len(p.Spec.ReadinessGates) > 0 {
+		l.cfg.Workers.Poke(p.UID)
+	}
+}
+
+func (l *Loop) remove(p *v1.Pod) {
+	delete(l.pods, p.UID)
+	delete(l.rejected, p.UID)
+	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: p})
+}
+
+// admit asks whether the node takes a pod, and rejects it if not. A rejected
+// pod of the API ends, as upstream has it: whoever made it makes another. Nobody
+// makes a static pod again, so it is asked about again later.
+func (l *Loop) admit(p *v1.Pod) bool {
+	why, message, ok := l.cfg.Admit(p, l.active(p))
+	was, before := l.rejected[p.UID]
+	if ok {
+		if before {
+			delete(l.rejected, p.UID)
+			l.cfg.Statuses.Admit(p.UID)
+			l.cfg.Log.Info("pod admitted after all", "pod", fullName(p), "podUID", p.UID)
+		}
+		return true
+	}
+	now := rejection{why, message}
+	l.rejected[p.UID] = now
+	if before && was == now {
+		return false
+	}
+	l.cfg.Log.Warn("pod rejected", "pod", fullName(p), "podUID", p.UID, "reason", why, "message", message)
+	l.cfg.Recorder.Event(p, v1.EventTypeWarning, why, message)
+	l.cfg.Statuses.Reject(p, why, message)
+	if !staticpod.IsStatic(p) {
+		l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Kill, Pod: p})
+	}
+	return false
+}
+
+// active are the pods, beside one, that hold resources of the node.
+func (l *Loop) active(but *v1.Pod) []*v1.Pod {
+	states := l.states()
+	var active []*v1.Pod
+	for uid, p := range l.pods {
+		_, rejected := l.rejected[uid]
+		if uid == but.UID || rejected || terminalPhase(p) || states[uid].State >= lifecycle.Terminated {
+			continue
+		}
+		active = append(active, p)
+	}
+	return active
+}
+
+// ends reports whether a pod is not going to run, so that nobody needs to admit
+// it.
+func ends(p *v1.Pod) bool { return p.DeletionTimestamp != nil || terminalPhase(p) }
+
+// terminalPhase reports whether the API has a last phase of a pod, which is
+// told only when nothing of it runs.
+func terminalPhase(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// observe tells the statuses what the API has of a pod.
+func (l *Loop) observe(p *v1.Pod) {
+	if staticpod.IsStatic(p) {
+		l.cfg.Statuses.ObserveMirror(p, l.mirrorOf(p))
+		return
+	}
+	l.cfg.Statuses.Observe(p)
+}
+
+// mirrorOf returns the mirror that stands for this version of a static pod, or
+// nil.
+func (l *Loop) mirrorOf(p *v1.Pod) *v1.Pod {
+	if m := l.mirrors[fullName(p)]; m != nil && staticpod.IsStatic(p) && staticpod.Mirrors(m, p) {
+		return m
+	}
+	return nil
+}
+
+// linkMirror tells the statuses of the static pods of a name what became of
+// their mirror; one that still ends has it, too.
+func (l *Loop) linkMirror(name string) {
+	for _, p := range l.pods {
+		if staticpod.IsStatic(p) && fullName(p) == name {
+			l.observe(p)
+		}
+	}
+	for _, info := range l.cfg.Workers.Snapshot() {
+		if p := info.Pod; p != nil && info.Removed && l.pods[p.UID] == nil && staticpod.IsStatic(p) && fullName(p) == name {
+			l.observe(p)
+		}
+	}
+}
+
+// loseMirror takes in that a mirror is gone, unless another has its name by now.
+func (l *Loop) loseMirror(m *v1.Pod) {
+	if now := l.mirrors[fullName(m)]; now != nil && now.UID == m.UID {
+		delete(l.mirrors, fullName(m))
+	}
+}
+
+// setMirrors tells what is to be seen in the API.
+func (l *Loop) setMirrors() {
+	var static, ending []*v1.Pod
+	for _, p := range l.pods {
+		if staticpod.IsStatic(p) {
+			static = append(static, p)
+		}
+	}
+	for _, info := range l.cfg.Workers.Snapshot() {
+		if p := info.Pod; p != nil && info.Removed && info.State < lifecycle.Finished && staticpod.IsStatic(p) {
+			ending = append(ending, p)
+		}
+	}
+	l.cfg.Mirrors.Set(static, ending, slices.Collect(maps.Values(l.mirrors)), l.allSeen())
+}
+
+func (l *Loop) allSeen() bool { return l.cfg.Desired.SeenAllSources(l.seen) }
+
+// publish lets readers see the pods.
+func (l *Loop) publish() {
+	pods := slices.SortedFunc(maps.Values(l.pods), func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	faults := l.cfg.Desired.Faults()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.pods, l.mu.faults = pods, faults
+}
+
+// tellFaults makes an event of each new fault.
+func (l *Loop) tellFaults() {
+	now := map[fault]bool{}
+	for _, f := range l.cfg.Desired.Faults() {
+		key := fault{f.Source, f.Message, f.Pod.UID}
+		now[key] = true
+		if !l.told[key] {
+			l.cfg.Log.Warn("pod left out", "pod", fullName(f.Pod), "source", f.Source, "message", f.Message)
+			l.cfg.Recorder.Event(f.Pod, v1.EventTypeWarning, reason.FailedValidation, f.Message)
+		}
+	}
+	l.told = now
+}
+
+func fullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
