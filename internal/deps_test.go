@@ -40,6 +40,7 @@ var kinds = map[string]string{
 	"internal/localapi/binder":       "stage",
 	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
+	"internal/mounttree":             "leaf",
 	"internal/manifest":              "leaf",
 	"internal/manifestdir":           "stage",
 	"internal/rungroup":              "leaf",

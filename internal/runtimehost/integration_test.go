@@ -26,6 +26,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/mounttree"
+	"github.com/holdfast-dev/holdfast/internal/mounttree"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
@@ -432,7 +434,7 @@ func TestEverythingKilled(t *testing.T) {
 	if err := New(cfg).Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeTree(cfg.RunDir); err != nil {
+	if err := mounttree.Remove(cfg.RunDir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.net().Remove(t.Context()); err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-dev/holdfast/internal/mounttree"
 )
 
 // cniCache is where libcni keeps what it answered, one file for each pod and
@@ -158,7 +160,7 @@ func (h *Host) Remove(ctx context.Context) (notes []string, err error) {
 	notes, err = h.net().Remove(ctx)
 	errs = append(errs, err, h.cfg.removeCNICache())
 	for _, dir := range []string{h.cfg.containerdDir(), h.cfg.cniDir(), h.cfg.RunDir} {
-		errs = append(errs, removeTree(dir))
+		errs = append(errs, mounttree.Remove(dir))
 	}
 	for _, path := range []string{h.cfg.logFile(), h.cfg.logFile() + ".1"} {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,9 @@
-package runtimehost
+// Package mounttree deletes folders that may have something mounted in them,
+// without ever deleting what is mounted there.
+//
+// It reads /proc/self/mountinfo and changes mounts and files below the given
+// folder only. Calls for different folders may run at once.
+package mounttree
 
 import (
 	"errors"
@@ -12,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeTree unmounts all that is mounted below dir and deletes dir. It deletes
+// Remove unmounts all that is mounted below dir and deletes dir. It deletes
 // nothing while anything is mounted below: that would be the content of somebody
 // else's folder. A dir that is a mount point itself, of a disk that the user put
 // there, is emptied and stays.
-func removeTree(dir string) error {
+func Remove(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -24,7 +29,7 @@ func removeTree(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := unmountBelow(real); err != nil {
+	if err := Unmount(real); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(real)
@@ -38,9 +43,9 @@ func removeTree(dir string) error {
 	return errors.Join(errs...)
 }
 
-// unmountBelow unmounts everything below dir. It goes round again for mounts
+// Unmount unmounts everything below dir. It goes round again for mounts
 // that came to light when those above them went.
-func unmountBelow(dir string) error {
+func Unmount(dir string) error {
 	const rounds = 5
 	var errs []error
 	for range rounds {
@@ -50,13 +55,13 @@ func unmountBelow(dir string) error {
 		}
 		errs = nil
 		for _, point := range slices.Backward(points) {
-			errs = append(errs, unmount(point))
+			errs = append(errs, unmountPoint(point))
 		}
 	}
 	return fmt.Errorf("%s is not deleted, something is still mounted below: %w", dir, errors.Join(errs...))
 }
 
-func unmount(point string) error {
+func unmountPoint(point string) error {
 	err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		// A process that we may not end has a file open there. The mount leaves
