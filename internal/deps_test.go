@@ -57,7 +57,7 @@ var kinds = map[string]string{
 	"internal/kubelet/hoststats":     "adapter",
 	"internal/kubelet/nodestatus":    "stage",
 	"internal/kubelet/crilog":        "leaf",
-	"internal/kubelet/lifecycle":     "state",
+	"internal/kubelet/lifecycle":     "leaf",
 	"internal/kubelet/podworker":     "stage",
 	"internal/kubelet/podstatus":     "stage",
 	"internal/kubelet/mirror":        "stage",
@@ -68,6 +68,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podsync":       "stage",
 	"internal/kubelet/server":        "stage",
 	"internal/kubelet/probehandler":  "adapter",
+	"internal/kubelet/prober":        "stage",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so
