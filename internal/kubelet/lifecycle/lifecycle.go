@@ -8,8 +8,6 @@ package lifecycle
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
 // A Kind says what is asked of a pod's worker.
@@ -43,9 +41,16 @@ func (k Kind) String() string {
 type Request struct {
 	Kind   Kind
 	Pod    *v1.Pod
-	Mirror *v1.Pod       // of a static pod, as last seen in the API; nil: not known
-	Orphan *observed.Pod // a pod that only the runtime knows; Kind is Remove
-	Grace  *int64        // seconds, for Kill and Remove; nil: what the pod says
+	Mirror *v1.Pod // of a static pod, as last seen in the API; nil: not known
+	Orphan *Orphan // Kind is Remove
+	Grace  *int64  // seconds, for Kill and Remove; nil: what the pod says
+}
+
+// An Orphan names a pod of which only the runtime knows.
+type Orphan struct {
+	UID       types.UID
+	Namespace string
+	Name      string
 }
 
 // UID returns the UID of the pod that the request is about.

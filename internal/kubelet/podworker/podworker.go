@@ -43,7 +43,7 @@ type Syncer interface {
 	// SyncTerminated releases what the pod held beside its containers.
 	SyncTerminated(ctx context.Context, pod *v1.Pod, status *observed.Status) error
 	// SyncOrphan stops and removes all that the runtime and the disk have of a
-	// pod that nobody wants, if anything.
+	// pod that nobody wants, if anything. Only the pod's names are set.
 	SyncOrphan(ctx context.Context, orphan observed.Pod) error
 }
 
@@ -190,7 +190,8 @@ func (w *Workers) step(ctx context.Context, k *worker) (next pause, more bool) {
 // sync makes the step.
 func (w *Workers) sync(j *job) (terminal bool, err error) {
 	if j.orphan != nil {
-		return false, w.cfg.Syncer.SyncOrphan(j.ctx, *j.orphan)
+		o := observed.Pod{UID: j.orphan.UID, Namespace: j.orphan.Namespace, Name: j.orphan.Name}
+		return false, w.cfg.Syncer.SyncOrphan(j.ctx, o)
 	}
 	status, err := w.newerStatus(j)
 	if err != nil {

@@ -217,7 +217,7 @@ func TestRandom(t *testing.T) {
 			case op == 7:
 				w.SyncKnown(func(uid types.UID) bool { return wanted[uid] })
 			case op == 8 && !wanted[pod.UID]:
-				w.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &observed.Pod{
+				w.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &lifecycle.Orphan{
 					UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 				}})
 			case op < 10:

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
 var update = flag.Bool("update", false, "rewrite the traces in testdata")
@@ -163,7 +162,7 @@ func parseRequest(t *testing.T, verb string, f []string) lifecycle.Request {
 	if verb == "orphan" {
 		return lifecycle.Request{
 			Kind:   lifecycle.Remove,
-			Orphan: &observed.Pod{UID: types.UID(f[0]), Namespace: "default", Name: f[1]},
+			Orphan: &lifecycle.Orphan{UID: types.UID(f[0]), Namespace: "default", Name: f[1]},
 		}
 	}
 	req := lifecycle.Request{Pod: testPod(f[0], f[1])}

@@ -51,10 +51,10 @@ type worker struct {
 	uid      types.UID
 	fullName string
 	state    lifecycle.State
-	pod      *v1.Pod       // nil for an orphan
-	mirror   *v1.Pod       // nil: not known
-	orphan   *observed.Pod // nil once the pod itself is known
-	removed  bool          // the source has it no more
+	pod      *v1.Pod           // nil for an orphan
+	mirror   *v1.Pod           // nil: not known
+	orphan   *lifecycle.Orphan // what nobody wants is to be cleared; nil: no
+	removed  bool              // the source has it no more
 
 	restart *lifecycle.Request // the next instance of this UID
 
@@ -78,7 +78,7 @@ type job struct {
 	state  lifecycle.State
 	pod    *v1.Pod
 	mirror *v1.Pod
-	orphan *observed.Pod
+	orphan *lifecycle.Orphan
 	grace  int64     // seconds that are left
 	after  time.Time // the status must be newer
 }
@@ -233,8 +233,8 @@ func (w *Workers) settle(k *worker, j *job, terminal bool, err error) (next paus
 }
 
 // remains names what the runtime may still have of a pod that has ended.
-func remains(pod *v1.Pod) *observed.Pod {
-	return &observed.Pod{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
+func remains(pod *v1.Pod) *lifecycle.Orphan {
+	return &lifecycle.Orphan{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // finishLocked ends a worker, and lets the next of its name or UID run. It

@@ -66,8 +66,16 @@ func (l *Loop) endOrphans() {
 	for _, o := range l.cfg.Runtime.Pods() {
 		if _, working := states[o.UID]; !working && len(o.Sandboxes)+len(o.Containers) > 0 {
 			l.cfg.Log.Info("ending a pod that nobody wants", "pod", o.Namespace+"/"+o.Name, "podUID", o.UID)
-			l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &o})
+			l.cfg.Workers.Update(orphan(&o))
 		}
+	}
+}
+
+// orphan asks to end a pod that only the runtime knows.
+func orphan(o *observed.Pod) lifecycle.Request {
+	return lifecycle.Request{
+		Kind:   lifecycle.Remove,
+		Orphan: &lifecycle.Orphan{UID: o.UID, Namespace: o.Namespace, Name: o.Name},
 	}
 }
 

@@ -103,7 +103,7 @@ func (l *Loop) create(p *v1.Pod) {
 			}
 			if _, ok := known[o.UID]; !ok {
 				l.cfg.Log.Info("ending an older pod before its successor starts", "pod", fullName(p), "podUID", o.UID)
-				l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Orphan: &o})
+				l.cfg.Workers.Update(orphan(&o))
 			}
 		}
 	}
