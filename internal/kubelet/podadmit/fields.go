@@ -47,7 +47,7 @@ func but[T comparable](value T) rule {
 		for v.Kind() == reflect.Pointer {
 			v = v.Elem()
 		}
-		if got, ok := v.Interface().(T); ok && got == value {
+		if got, ok := reflect.TypeAssert[T](v); ok && got == value {
 			return fmt.Sprintf("this version does not support %v", value)
 		}
 		return ""

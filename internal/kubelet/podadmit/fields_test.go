@@ -24,8 +24,7 @@ func TestEveryFieldHasARule(t *testing.T) {
 
 func visit(t *testing.T, s reflect.Type, key string, seen map[string]bool) {
 	t.Helper()
-	for i := range s.NumField() {
-		field := s.Field(i)
+	for field := range s.Fields() {
 		name := jsonName(field)
 		if name == "" {
 			visit(t, field.Type, keyOf(field.Type, key), seen)

@@ -19,11 +19,11 @@ func Expand(s string, lookup func(name string) (string, bool)) string {
 		}
 		out.WriteString(s[:i])
 		rest := s[i+1:]
-		switch {
-		case rest[0] == '$':
+		switch rest[0] {
+		case '$':
 			out.WriteByte('$')
 			s = rest[1:]
-		case rest[0] == '(':
+		case '(':
 			name, after, closed := strings.Cut(rest[1:], ")")
 			if !closed {
 				out.WriteString("$(")

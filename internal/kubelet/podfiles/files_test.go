@@ -287,11 +287,15 @@ func TestCredentials(t *testing.T) {
 		"port":           {[]*v1.Secret{config(`"localhost:5000":{"username":"ann","password":"p"}`)}, "localhost:5000/a", []string{"ann p"}, false},
 		"longest first": {
 			[]*v1.Secret{config(`"reg.example":{"username":"ann","password":"p"}`), config(`"reg.example/team":{"username":"team","password":"t"},"reg.example/tea":{"username":"no"}`)},
-			"reg.example/team/app", []string{"team t", "ann p"}, false,
+			"reg.example/team/app",
+			[]string{"team t", "ann p"},
+			false,
 		},
 		"older form": {
 			[]*v1.Secret{{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"reg.example":{"username":"ann","password":"p"}}`)}}},
-			"reg.example/a", []string{"ann p"}, false,
+			"reg.example/a",
+			[]string{"ann p"},
+			false,
 		},
 		"another type":         {[]*v1.Secret{{Type: v1.SecretTypeOpaque}}, "reg.example/a", nil, false},
 		"broken beside a good": {[]*v1.Secret{config(`"`), config(`"reg.example":{"username":"ann","password":"p"}`)}, "reg.example/a", []string{"ann p"}, true},

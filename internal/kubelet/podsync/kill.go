@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,7 +145,7 @@ func newTurns(pod *v1.Pod, running []*observed.ContainerStatus) *turns {
 		}
 		sidecars = true
 		t.after[c.Name] = later
-		later = append(later[:len(later):len(later)], c.Name)
+		later = append(slices.Clip(later), c.Name)
 	}
 	if !sidecars {
 		return nil

@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func planPod(line string) *v1.Pod {
 		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicy(policy)},
 	}
 	kind := ""
-	for _, word := range strings.Fields(rest) {
+	for word := range strings.FieldsSeq(rest) {
 		c := v1.Container{Name: word, Image: "img"}
 		switch {
 		case word == "init" || word == "sidecar" || word == "ephemeral":
@@ -83,9 +84,11 @@ func planStatus(pod *v1.Pod, line string) *observed.Status {
 		case state == "changed":
 			c.State, c.Hash = observed.Running, "old"
 		case strings.HasPrefix(state, "exit"):
-			c.State = observed.Exited
-			fmt.Sscan(state[len("exit"):], &c.ExitCode)
-			c.FinishedAt = epoch
+			code, err := strconv.ParseInt(state[len("exit"):], 10, 32)
+			if err != nil {
+				panic(err) // the table is wrong
+			}
+			c.State, c.ExitCode, c.FinishedAt = observed.Exited, int32(code), epoch
 		default:
 			c.State = observed.State(state)
 		}
@@ -301,11 +304,12 @@ func TestPlanSaysWhyItWaits(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	b := newBackoff(10*time.Second, 5*time.Minute)
 	now := epoch
-	for i, want := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
+	for i, seconds := range []int{0, 10, 20, 40, 80, 160, 300, 300} {
+		want := time.Duration(seconds) * time.Second
 		failed := now
 		until, pause := b.until("u", "c", failed)
-		if pause != want*time.Second {
-			t.Errorf("failure %d: got a pause of %v, want %v", i, pause, want*time.Second)
+		if pause != want {
+			t.Errorf("failure %d: got a pause of %v, want %v", i, pause, want)
 		}
 		now = failed
 		if pause > 0 {

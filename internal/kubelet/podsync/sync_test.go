@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
@@ -68,7 +62,7 @@ func TestGoesOnAfterARestart(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mustSync()
 	before := w.newest("main").ID
-	w.Syncer = New(w.Syncer.cfg)
+	w.Syncer = New(w.cfg)
 	w.mustSync()
 	if got := w.newest("main"); got.ID != before || got.RestartCount != 0 {
 		t.Errorf("got container %s with %d restarts, want %s with none", got.ID, got.RestartCount, before)
@@ -262,132 +256,8 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-func TestImages(t *testing.T) {
-	const other = "reg.example/app:2"
-	t.Run("pulled", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.OfferImage(other)
-		w.main().Image = other
-		w.mustSync()
-		w.wantRunning("main")
-		got := w.eventsSoFar()
-		if len(got) < 2 || got[0] != `Normal Pulling Pulling image "reg.example/app:2"` || !strings.HasPrefix(got[1], `Normal Pulled Successfully pulled image "reg.example/app:2" in `) {
-			t.Errorf("got events %q", got)
-		}
-	})
-	t.Run("not there", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.main().Image = other
-		w.mustSync()
-		w.wantWait("main", "ErrImagePull", "")
-		w.wantRetry(pullSettle)
-		w.wantEvents("Warning Failed Error: ErrImagePull")
-		w.mustSync()
-		w.wantWait("main", "ImagePullBackOff", `Back-off pulling image "reg.example/app:2": ErrImagePull: `)
-		w.wantRetry(10 * time.Second)
-		w.wantEvents(`Normal BackOff Back-off pulling image "reg.example/app:2"`, "Warning Failed Error: ImagePullBackOff")
-		if n := len(w.fake.Calls("PullImage")); n != 1 {
-			t.Errorf("got %d pulls, want 1", n)
-		}
-	})
-	t.Run("never", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.OfferImage(other)
-		w.main().Image, w.main().ImagePullPolicy = other, v1.PullNever
-		if err := w.sync(); err == nil {
-			t.Error("got no error")
-		}
-		w.wantWait("main", "ErrImageNeverPull", `Container image "reg.example/app:2" is not present with pull policy of Never`)
-	})
-	t.Run("always", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.OfferImage(image)
-		w.main().ImagePullPolicy = v1.PullAlways
-		w.mustSync()
-		if n := len(w.fake.Calls("PullImage")); n != 1 {
-			t.Errorf("got %d pulls, want 1", n)
-		}
-	})
-	t.Run("no name", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.main().Image = "A B"
-		if err := w.sync(); err == nil {
-			t.Error("got no error")
-		}
-		w.wantWait("main", "InvalidImageName", `Failed to apply default image tag "A B": couldn't parse image name`)
-	})
-	t.Run("with secrets", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.OfferImage(other)
-		w.fake.Inject(crifake.Fault{Op: "PullImage", Err: errors.New("denied"), Match: func(req any) bool {
-			return req.(*runtimeapi.PullImageRequest).GetAuth().GetUsername() != "ann"
-		}})
-		w.main().Image = other
-		w.pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}, {Name: "none"}}
-		w.secrets["a"] = &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{
-			v1.DockerConfigJsonKey: []byte(`{"auths":{"reg.example/app":{"username":"bob"},"reg.example":{"username":"ann"}}}`),
-		}}
-		w.mustSync()
-		w.wantRunning("main")
-		w.wantEvents("Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed.")
-	})
-}
-
 // TestOnePullAtATime holds that pods that want one image do not pull it side
 // by side, and that one that gives up does not stop the others.
-func TestOnePullAtATime(t *testing.T) {
-	const other = "reg.example/app:2"
-	w := newWorld(t, nil)
-	w.fake.OfferImage(other)
-	back := w.fake.Inject(crifake.Fault{Op: "PullImage", Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ensure := func(ctx context.Context, name string) <-chan error {
-		done := make(chan error, 1)
-		pod := w.pod.DeepCopy()
-		pod.Name, pod.UID = name, types.UID(name)
-		go func() {
-			_, err := w.puller.ensure(ctx, pod, &v1.Container{Name: "c", Image: other}, nil)
-			done <- err
-		}()
-		return done
-	}
-	first := ensure(ctx, "p1")
-	for len(w.fake.Calls("PullImage")) == 0 {
-		<-time.After(time.Millisecond)
-	}
-	second, third := ensure(ctx, "p2"), ensure(t.Context(), "p3")
-	for !w.puller.hasUsers(other, 3) {
-		<-time.After(time.Millisecond)
-	}
-	cancel()
-	for _, done := range []<-chan error{first, second} {
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want context.Canceled", err)
-		}
-	}
-	for len(w.fake.Calls("PullImage")) < 2 {
-		<-time.After(time.Millisecond)
-	}
-	back()
-	if err := <-third; err != nil {
-		t.Errorf("third: %v", err)
-	}
-	if n := len(w.fake.Calls("PullImage")); n != 2 {
-		t.Errorf("got %d pulls, want 2: the cancelled one and one more", n)
-	}
-	if len(w.puller.mu.turns) != 0 {
-		t.Errorf("%d turns are left", len(w.puller.mu.turns))
-	}
-}
-
-func (p *puller) hasUsers(ref string, n int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.mu.turns[ref]
-	return t != nil && t.users == n
-}
-
 func TestStopsAPod(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mustSync()
@@ -507,96 +377,6 @@ func TestTerminal(t *testing.T) {
 	if got := w.fake.Calls("RunPodSandbox"); len(got) > 0 {
 		t.Error("a pod that has ended was started")
 	}
-}
-
-func TestHooks(t *testing.T) {
-	t.Run("preStop command", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
-		w.mustSync()
-		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(w.fake.Calls("ExecSync", "StopContainer"), []string{"ExecSync", "StopContainer"}); diff != "" {
-			t.Errorf("got -, want +:\n%s", diff)
-		}
-	})
-	t.Run("preStop once", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
-		w.mustSync()
-		w.fake.Inject(crifake.Fault{Op: "StopContainer", Times: 1, Err: errors.New("stuck")})
-		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err == nil {
-			t.Error("got no error")
-		}
-		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(2))); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(w.fake.Calls("ExecSync")); n != 1 {
-			t.Errorf("the hook ran %d times, want once", n)
-		}
-	})
-	t.Run("preStop that fails", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.SetExec(func(string, []string) crifake.Result { return crifake.Result{Code: 1, Stdout: "secret"} })
-		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
-		w.mustSync()
-		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err != nil {
-			t.Fatal(err)
-		}
-		got := w.eventsSoFar()
-		if strings.Contains(strings.Join(got, ""), "secret") {
-			t.Errorf("what the hook wrote is in the events: %q", got)
-		}
-		w.events.Events <- strings.Join(got, "\n")
-		if !strings.Contains(strings.Join(w.eventsSoFar(), ""), "Warning FailedPreStopHook PreStopHook failed") {
-			t.Errorf("got events %q", got)
-		}
-	})
-	t.Run("preStop sleep is cut short by the grace period", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3600}}}
-		w.mustSync()
-		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(1))); err != nil {
-			t.Fatal(err)
-		}
-		w.wantRunning("")
-	})
-	t.Run("postStart that fails", func(t *testing.T) {
-		w := newWorld(t, nil)
-		w.fake.SetExec(func(string, []string) crifake.Result { return crifake.Result{Code: 1} })
-		w.main().Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hi"}}}}
-		if err := w.sync(); err == nil {
-			t.Error("got no error")
-		}
-		w.wantRunning("")
-		w.wantWait("main", "PostStartHookError", `command ["hi"] exited with 1`)
-		w.wantEvents("Warning FailedPostStartHook PostStartHook failed", "Normal Killing FailedPostStartHook")
-	})
-	t.Run("postStart over HTTP", func(t *testing.T) {
-		asked := make(chan *http.Request, 1)
-		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r }))
-		defer server.Close()
-		u, err := url.Parse(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		port, err := strconv.ParseInt(u.Port(), 10, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := newWorld(t, nil)
-		w.main().Ports = []v1.ContainerPort{{Name: "hook", ContainerPort: int32(port)}}
-		w.main().Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
-			Host: u.Hostname(), Port: intstr.FromString("hook"), Path: "up?x=1", Scheme: v1.URISchemeHTTPS,
-			HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "me"}, {Name: "Authorization", Value: "s"}, {Name: "X", Value: "y"}},
-		}}}
-		w.mustSync() // asked in HTTPS, answered in HTTP, asked again
-		r := <-asked
-		if r.URL.String() != "/up?x=1" || r.Host != "me" || r.Header.Get("X") != "y" || r.Header.Get("Authorization") != "" {
-			t.Errorf("got %s for %s with %v", r.URL, r.Host, r.Header)
-		}
-	})
 }
 
 func TestCancelUndoesNothing(t *testing.T) {
