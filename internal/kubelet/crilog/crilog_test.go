@@ -224,10 +224,10 @@ func follow(t *testing.T, path string) *follower {
 	f.running.Store(true)
 	go func() {
 		err := Read(ctx, Options{Open: opener(path), Stdout: out, Stderr: out, Running: f.running.Load})
-		out.CloseWithError(io.EOF)
+		_ = out.CloseWithError(io.EOF) // never fails
 		f.done <- err
 	}()
-	t.Cleanup(func() { cancel(); in.Close() })
+	t.Cleanup(func() { cancel(); _ = in.Close() })
 	return f
 }
 

@@ -3,13 +3,15 @@ package server
 import (
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// serveMetrics answers /metrics with what the kubelet's parts registered.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{
+// serveMetrics answers with what the kubelet's parts registered: /metrics with
+// most of it, /metrics/probes with what has a series for each probe of a pod.
+func serveMetrics(from prometheus.Gatherer) http.HandlerFunc {
+	return promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		// One broken collector must not hide all other values.
 		ErrorHandling: promhttp.ContinueOnError,
-	}).ServeHTTP(w, r)
+	}).ServeHTTP
 }

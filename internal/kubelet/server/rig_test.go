@@ -230,7 +230,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		ClientCAs:    r.ca.pool(),
 		TokenReviews: tokenAPI{r.api}, AccessReview: accessAPI{r.api},
 		Node: "n1", Pods: r.node, Statuses: r.node, Relist: fakeRelist{r.node},
-		LogDir: r.logDir, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		LogDir: r.logDir, Metrics: prometheus.NewRegistry(), Probes: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&r.cfg)

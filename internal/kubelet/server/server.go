@@ -80,7 +80,8 @@ type Config struct {
 	Relist   relist
 	Runtime  runtime
 	LogDir   string              // no log file outside it is read
-	Metrics  prometheus.Gatherer // /metrics
+	Metrics  prometheus.Gatherer // /metrics; nil: there is none
+	Probes   prometheus.Gatherer // /metrics/probes; nil: there is none
 	Checks   []Check             // of /healthz, beside ping
 	Log      *slog.Logger
 }
@@ -174,7 +175,12 @@ func (s *Server) routes() http.Handler {
 	get("/pods/{$}", s.servePods)
 	get("/runningpods", s.serveRunningPods)
 	get("/runningpods/{$}", s.serveRunningPods)
-	get("/metrics", s.serveMetrics)
+	if s.cfg.Metrics != nil {
+		get("/metrics", serveMetrics(s.cfg.Metrics))
+	}
+	if s.cfg.Probes != nil {
+		get("/metrics/probes", serveMetrics(s.cfg.Probes))
+	}
 	get("/containerLogs/{namespace}/{pod}/{container}", s.serveLogs)
 	for path, handler := range map[string]http.HandlerFunc{
 		"/exec":   s.serveExec,

@@ -69,11 +69,18 @@ func TestHealth(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "h"}, func() float64 { return 3 }))
-	r := newRig(t, func(cfg *Config) { cfg.Metrics = registry })
-	if code, body := r.get("/metrics"); code != 200 || !strings.Contains(body, "kubelet_running_pods 3") {
-		t.Errorf("GET /metrics = %d %q", code, body)
+	gauge := func(name string) *prometheus.Registry {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "h"}, func() float64 { return 3 }))
+		return registry
+	}
+	r := newRig(t, func(cfg *Config) {
+		cfg.Metrics, cfg.Probes = gauge("kubelet_running_pods"), gauge("prober_probe_total")
+	})
+	for path, want := range map[string]string{"/metrics": "kubelet_running_pods 3", "/metrics/probes": "prober_probe_total 3"} {
+		if code, body := r.get(path); code != 200 || !strings.HasSuffix(body, want) {
+			t.Errorf("GET %s = %d %q, want %q", path, code, body, want)
+		}
 	}
 }
 
