@@ -61,7 +61,8 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"older version still ends and has no mirror any more",
-			picture{static: pods{static("web", "h2")}, ending: pods{static("web", "h1")}}, "",
+			picture{static: pods{static("web", "h2")}, ending: pods{static("web", "h1")}},
+			"",
 		},
 		{
 			"older version still ends, its mirror is of a third",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,11 @@ func seen(runs string) *observed.Status {
 			c.State = observed.Unknown
 		default:
 			c.State, c.StartedAt, c.FinishedAt = observed.Exited, now.Add(-50*time.Second), now.Add(-time.Second)
-			fmt.Sscan(state, &c.ExitCode)
+			code, err := strconv.ParseInt(state, 10, 32)
+			if err != nil {
+				panic(err)
+			}
+			c.ExitCode = int32(code)
 			c.Reason = "Completed"
 			if c.ExitCode != 0 {
 				c.Reason, c.Message = "Error", "it broke"

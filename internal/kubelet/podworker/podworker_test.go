@@ -141,7 +141,7 @@ func TestRetryAt(t *testing.T) {
 		if w.IsTerminating("a") {
 			t.Fatal("looked at before the time")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if !w.IsFinished("a") {
 			t.Errorf("not looked at at the time: %v", w.Snapshot())

@@ -102,6 +102,7 @@ func (w *world) Update(req lifecycle.Request) {
 	switch req.Kind {
 	case lifecycle.Create:
 		info.State = lifecycle.Syncing
+	case lifecycle.Update:
 	case lifecycle.Kill:
 		info.State = lifecycle.Finished
 	case lifecycle.Remove:
@@ -331,7 +332,7 @@ func TestRuntimeIsListedFirst(t *testing.T) {
 		if w.Healthy() == nil {
 			t.Error("healthy before anything was listed")
 		}
-		w.Loop.Deliver(ctx, "file", nil)
+		w.Deliver(ctx, "file", nil)
 		if ctx.Err() == nil {
 			t.Error("took a set before the runtime was listed")
 		}
