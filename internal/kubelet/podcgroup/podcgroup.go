@@ -50,7 +50,7 @@ type Config struct {
 	NodeMilliCPU int64
 	// PidsLimit is how many processes a pod may have. 0 or less: no limit.
 	PidsLimit int64
-	// Log gets one line a group made or removed, at debug level.
+	// Log gets one line for each pod whose left-over group was removed, at debug level.
 	Log *slog.Logger
 }
 
@@ -159,6 +159,29 @@ func (m *Manager) List() ([]types.UID, error) {
 		uids = append(uids, uid)
 	}
 	return uids, nil
+}
+
+// Sweep removes the groups of all pods that are not known. One that still has
+// processes is left for the next sweep: its containers are being stopped.
+func (m *Manager) Sweep(known func(types.UID) bool) error {
+	uids, err := m.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, uid := range uids {
+		if known(uid) {
+			continue
+		}
+		switch err := m.Remove(uid); {
+		case errors.Is(err, ErrBusy):
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			m.cfg.Log.Debug("Left-over cgroup was removed", "podUID", uid)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveAll removes every group of this instance: its parent and all below,

@@ -256,6 +256,28 @@ func TestRealHierarchies(t *testing.T) {
 	if diff := cmp.Diff([]types.UID{"b2", "e"}, uids); diff != "" {
 		t.Errorf("List after Remove (-want +got):\n%s", diff)
 	}
+
+	if _, err := m.Ensure(podWith("g2", guaranteed)); err != nil {
+		t.Fatal(err)
+	}
+	process = sleepIn(t, m, "/kubepods/podg2")
+	sweep := func(want ...types.UID) {
+		t.Helper()
+		if err := m.Sweep(func(uid types.UID) bool { return uid == "e" }); err != nil {
+			t.Error(err)
+		}
+		uids, err := m.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(uids)
+		if diff := cmp.Diff(want, uids); diff != "" {
+			t.Errorf("List after Sweep (-want +got):\n%s", diff)
+		}
+	}
+	sweep("e", "g2")
+	process()
+	sweep("e")
 }
 
 // sleepIn puts a process into a group of each hierarchy that has it; the
