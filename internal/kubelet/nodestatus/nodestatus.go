@@ -120,6 +120,8 @@ type Reporter struct {
 	poke  chan struct{} // capacity 1: wakes the reporting goroutine
 	ready chan struct{} // closed when the node was first reported ready
 
+	registered chan struct{} // closed when the API has the node
+
 	mu struct {
 		sync.Mutex
 		look look
@@ -138,6 +140,8 @@ func New(cfg Config) *Reporter {
 		log:   cfg.Log.With("node", cfg.Node),
 		poke:  make(chan struct{}, 1),
 		ready: make(chan struct{}),
+
+		registered: make(chan struct{}),
 	}
 	r.mu.look = look{runtimeErr: errRuntimeDown, networkErr: errNetworkUnknown}
 	return r
@@ -145,6 +149,10 @@ func New(cfg Config) *Reporter {
 
 // Ready is closed once the API has the node as ready for the first time.
 func (r *Reporter) Ready() <-chan struct{} { return r.ready }
+
+// Registered is closed once the API has the node, ready or not: Node is not
+// nil then.
+func (r *Reporter) Registered() <-chan struct{} { return r.registered }
 
 // RuntimeErr says why the runtime cannot run pods, or nil.
 func (r *Reporter) RuntimeErr() error {
@@ -183,6 +191,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	if err := r.register(ctx); err != nil {
 		return err
 	}
+	close(r.registered)
 	r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 
 	var wg sync.WaitGroup

@@ -199,7 +199,16 @@ func TestSurvivesTheAPI(t *testing.T) {
 		rig.api.down = true
 		reporter := rig.start(t)
 		after(time.Minute)
+		select {
+		case <-reporter.Registered():
+			t.Error("registered without an API")
+		default:
+		}
 		rig.api.set(func() { rig.api.down = false })
+		<-reporter.Registered()
+		if node := reporter.Node(); node == nil || node.UID != "node-1" {
+			t.Errorf("registered node = %v", node)
+		}
 		<-reporter.Ready()
 
 		// The Node is deleted behind our back: it is registered anew, and the
