@@ -225,7 +225,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	})
 	serving := r.ca.issue("node", x509.ExtKeyUsageServerAuth)
 	r.cfg = Config{
-		Listener: listen(t), HealthListener: listen(t),
+		Listeners: []net.Listener{listen(t), listen(t)}, HealthListener: listen(t),
 		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		ClientCAs:    r.ca.pool(),
 		TokenReviews: tokenAPI{r.api}, AccessReview: accessAPI{r.api},
@@ -235,7 +235,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	if change != nil {
 		change(&r.cfg)
 	}
-	r.url = "https://" + r.cfg.Listener.Addr().String()
+	r.url = "https://" + r.cfg.Listeners[1].Addr().String()
 	r.health = "http://" + r.cfg.HealthListener.Addr().String()
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -66,8 +66,8 @@ type Check struct {
 
 // Config says what to serve, where and to whom.
 type Config struct {
-	Listener       net.Listener // of the API, without TLS; closed by Run
-	HealthListener net.Listener // serves /healthz without TLS or credentials; nil: none. Closed by Run
+	Listeners      []net.Listener // of the API, without TLS; closed by Run
+	HealthListener net.Listener   // serves /healthz without TLS or credentials; nil: none. Closed by Run
 
 	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error) // the serving certificate, asked for at each handshake
 	ClientCAs    *x509.CertPool                                       // sign client certificates; nil: none are accepted
@@ -111,7 +111,7 @@ func New(cfg Config) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	base, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conns := &conns{Listener: s.cfg.Listener, open: map[net.Conn]struct{}{}}
+	conns := &conns{open: map[net.Conn]struct{}{}}
 	api := s.httpServer(base, s.sessions.count(s.admit(s.routes())))
 	api.TLSConfig = &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -120,9 +120,11 @@ func (s *Server) Run(ctx context.Context) error {
 		ClientCAs:      s.cfg.ClientCAs,
 	}
 	servers := []*http.Server{api}
-	failed := make(chan error, 2) // one a server
+	failed := make(chan error, len(s.cfg.Listeners)+1) // one for each that serves
 	var wg sync.WaitGroup
-	wg.Go(func() { failed <- api.ServeTLS(conns, "", "") })
+	for _, l := range s.cfg.Listeners {
+		wg.Go(func() { failed <- api.ServeTLS(listener{l, conns}, "", "") })
+	}
 	if s.cfg.HealthListener != nil {
 		health := s.httpServer(base, s.healthRoutes())
 		servers = append(servers, health)

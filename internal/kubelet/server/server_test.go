@@ -84,6 +84,17 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestEveryListener checks that all addresses are served alike.
+func TestEveryListener(t *testing.T) {
+	r := newRig(t, nil)
+	for _, l := range r.cfg.Listeners {
+		code, _, body := r.do(r.client(), http.MethodGet, "https://"+l.Addr().String()+"/healthz", "admin-token")
+		if code != 200 || body != "ok" {
+			t.Errorf("GET %s/healthz = %d %q", l.Addr(), code, body)
+		}
+	}
+}
+
 // TestTLS checks that nobody is served in the clear or by old TLS.
 func TestTLS(t *testing.T) {
 	r := newRig(t, nil)

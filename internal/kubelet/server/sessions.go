@@ -55,25 +55,29 @@ func (s *sessions) close() {
 	}
 }
 
-// conns is a listener that remembers its open connections, so that those can
-// be closed which the HTTP server no longer knows.
+// conns remembers the open connections, so that those can be closed which the
+// HTTP server no longer knows.
 type conns struct {
-	net.Listener
-
 	mu   sync.Mutex // guards open
 	open map[net.Conn]struct{}
 }
 
+// listener adds what it accepts to conns.
+type listener struct {
+	net.Listener
+	to *conns
+}
+
 // Accept is that of a net.Listener.
-func (c *conns) Accept() (net.Conn, error) {
-	raw, err := c.Listener.Accept()
+func (l listener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open[raw] = struct{}{}
-	return &conn{raw, c}, nil
+	l.to.mu.Lock()
+	defer l.to.mu.Unlock()
+	l.to.open[raw] = struct{}{}
+	return &conn{raw, l.to}, nil
 }
 
 func (c *conns) closeAll() {
