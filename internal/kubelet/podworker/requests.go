@@ -125,7 +125,7 @@ func (w *Workers) Snapshot() []lifecycle.Info {
 	defer w.mu.Unlock()
 	infos := make([]lifecycle.Info, 0, len(w.mu.workers))
 	for uid, k := range w.mu.workers {
-		infos = append(infos, lifecycle.Info{UID: uid, State: k.state, Removed: k.removed, Pod: k.pod})
+		infos = append(infos, lifecycle.Info{UID: uid, State: k.state, Removed: k.removed, Pod: k.pod, Failure: k.failure})
 	}
 	return infos
 }

@@ -152,6 +152,9 @@ func (tr *tracer) states() []string {
 		if tr.workers.CouldHaveRunning(info.UID) {
 			line += " could-run"
 		}
+		if info.Failure != "" {
+			line += " failing: " + info.Failure
+		}
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
