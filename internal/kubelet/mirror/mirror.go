@@ -30,6 +30,13 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
+// errNoNode is returned while the node is not registered.
+var errNoNode = errors.New("node is not known to the API")
+
+// patience is how many times the node may be missing before that is told: at
+// the start it always is, for a moment.
+const patience = 6
+
 // failedMirror is the reason of the event that tells that a static pod has no
 // mirror. Upstream only logs it.
 const failedMirror = "FailedMirrorPod"
@@ -79,6 +86,7 @@ type Keeper struct {
 	faults  map[string]string // by namespace/name: why it has no proper mirror
 
 	names map[string]*progress // by namespace/name; Run's alone
+	told  map[string]string    // faults that were told, by namespace/name; Run's alone
 }
 
 // A progress is how far the Keeper is with one name.
@@ -93,7 +101,7 @@ type progress struct {
 func New(cfg Config) *Keeper {
 	return &Keeper{
 		cfg: cfg.withDefaults(), wake: make(chan struct{}, 1),
-		faults: map[string]string{}, names: map[string]*progress{},
+		faults: map[string]string{}, names: map[string]*progress{}, told: map[string]string{},
 	}
 }
 
@@ -186,6 +194,7 @@ func (k *Keeper) drop(actions []action) {
 		due[actions[i].name] = true
 	}
 	maps.DeleteFunc(k.names, func(name string, _ *progress) bool { return !due[name] })
+	maps.DeleteFunc(k.told, func(name, _ string) bool { return !due[name] })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.faults, func(name, _ string) bool { return !due[name] })
@@ -213,23 +222,33 @@ func (k *Keeper) try(ctx context.Context, a *action, p *progress) time.Duration 
 	}
 	p.done = err == nil
 	p.after = time.Now().Add(pause)
-	k.tell(a, err)
+	k.setFault(a.name, err)
+	if err == nil || !errors.Is(err, errNoNode) || p.failures > patience {
+		k.tell(a, err)
+	}
 	return pause
 }
 
-// tell shows a failure once, and again when it changes.
-func (k *Keeper) tell(a *action, err error) {
+func (k *Keeper) setFault(name string, err error) {
 	k.mu.Lock()
-	was := k.faults[a.name]
+	defer k.mu.Unlock()
 	if err == nil {
-		delete(k.faults, a.name)
-	} else {
-		k.faults[a.name] = err.Error()
-	}
-	k.mu.Unlock()
-	if err == nil || err.Error() == was {
+		delete(k.faults, name)
 		return
 	}
+	k.faults[name] = err.Error()
+}
+
+// tell tells of a failure once, and again when it changes.
+func (k *Keeper) tell(a *action, err error) {
+	if err == nil {
+		delete(k.told, a.name)
+		return
+	}
+	if err.Error() == k.told[a.name] {
+		return
+	}
+	k.told[a.name] = err.Error()
 	k.cfg.Log.Warn("static pod is not shown in the API, trying again", "pod", a.name, "err", err)
 	if a.create != nil {
 		k.cfg.Recorder.Eventf(a.create, v1.EventTypeWarning, failedMirror, "Static pod runs but is not shown in the API: %v", err)
@@ -239,7 +258,7 @@ func (k *Keeper) tell(a *action, err error) {
 func (k *Keeper) create(ctx context.Context, pod *v1.Pod) error {
 	uid, err := k.cfg.NodeUID(ctx)
 	if err != nil {
-		return fmt.Errorf("find node %s: %w", k.cfg.Node, err)
+		return fmt.Errorf("%w: %s: %w", errNoNode, k.cfg.Node, err)
 	}
 	pods := k.cfg.Pods.Pods(pod.Namespace)
 	_, err = pods.Create(ctx, staticpod.MirrorOf(pod, k.cfg.Node, uid), metav1.CreateOptions{})

@@ -265,8 +265,12 @@ func TestNodeNotRegistered(t *testing.T) {
 		w := newWorld(t)
 		w.node(errors.New("not registered"))
 		w.Set([]*v1.Pod{static("web", "h1")}, nil, nil, true)
+		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		time.Sleep(20 * time.Second)
+		if len(w.recorder.Events) != 0 {
+			t.Errorf("event %q while the node is only late", <-w.recorder.Events)
+		}
+		time.Sleep(50 * time.Second)
 		w.wantCalls()
 		if got := w.Faults()["default/web"]; !strings.Contains(got, "not registered") {
 			t.Errorf("fault = %q", got)
