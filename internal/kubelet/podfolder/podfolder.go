@@ -9,6 +9,7 @@
 package podfolder
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,7 +61,10 @@ func (f *Folders) WriteHosts(uid types.UID, content []byte) (string, error) {
 		return "", err
 	}
 	path := podfiles.HostsPath(f.root, uid)
-	if _, err := os.Lstat(path); err == nil {
+	if have, err := os.ReadFile(path); err == nil {
+		if bytes.Equal(have, content) {
+			return path, nil
+		}
 		return path, errors.Join(os.WriteFile(path, content, 0o644), os.Chmod(path, 0o644)) //nolint:gosec // containers of any user read it
 	}
 	return path, atomicfile.Write(path, content, 0o644)

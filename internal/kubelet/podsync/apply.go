@@ -219,9 +219,6 @@ func (r *run) startOne(ctx context.Context, st start) error {
 		}
 		return &startError{wait: st.wait, retryAt: st.until}
 	}
-	if st.previous != nil && st.previous.State == observed.Exited {
-		r.s.crash.lengthen(r.pod.UID, backoffKey(st.container), st.previous.FinishedAt, time.Now())
-	}
 	image, err := r.s.puller.ensure(ctx, r.pod, st.container, r.sandbox)
 	if err != nil {
 		return err
@@ -236,6 +233,10 @@ func (r *run) startOne(ctx context.Context, st start) error {
 	id, err := r.s.cfg.Runtime.CreateContainer(ctx, r.id, config, r.sandbox)
 	if err != nil {
 		return &startError{wait: reason.Wait{Reason: reason.CreateContainerError, Message: err.Error()}, event: err.Error(), err: err}
+	}
+	if st.previous != nil && st.previous.State == observed.Exited {
+		// Only now: what never got this far was no new run that could crash.
+		r.s.crash.lengthen(r.pod.UID, backoffKey(st.container), st.previous.FinishedAt, time.Now())
 	}
 	r.s.events.container(r.pod, st.container.Name, v1.EventTypeNormal, reason.Created, "Container created")
 	if err := r.s.cfg.Runtime.StartContainer(ctx, id); err != nil {

@@ -192,6 +192,21 @@ func TestContainersThatCannotStart(t *testing.T) {
 		w.wantRunning("main other")
 		w.wantWait("main", "", "")
 	})
+	t.Run("missing at a restart", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.mustSync()
+		if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.main().EnvFrom = []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "later"}}}}
+		for range 5 {
+			w.mustSync() // waiting for an object is no crash
+			w.wantWait("main", "CreateContainerConfigError", "later")
+		}
+		w.secrets["later"] = &v1.Secret{}
+		w.mustSync()
+		w.wantRunning("main")
+	})
 	t.Run("create fails", func(t *testing.T) {
 		w := newWorld(t, nil)
 		w.fake.Inject(crifake.Fault{Op: "CreateContainer", Times: 1, Err: errors.New("bad mount")})
