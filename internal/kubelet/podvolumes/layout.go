@@ -25,8 +25,9 @@ func (l Layout) Volume(uid types.UID, id ID) string {
 	return filepath.Join(l.Volumes(uid), string(id.Kind), id.Dir)
 }
 
-// Ready returns the path of the mark that says that a volume was set up once
-// and that its content is now the pod's own.
+// Ready returns the path of the mark that says that a volume was set up once.
+// An emptyDir's content and permissions are the pod's own from then on; a local
+// PersistentVolume's mark holds the name that the pod has for the volume.
 func (l Layout) Ready(uid types.UID, id ID) string {
 	return filepath.Join(l.Pod(uid), "plugins", string(id.Kind), id.Dir, "ready")
 }

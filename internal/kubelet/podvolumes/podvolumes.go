@@ -37,6 +37,10 @@ func (k Kind) HasContent() bool {
 	return k == ConfigMap || k == Secret || k == Projected || k == DownwardAPI
 }
 
+// Outlasts reports whether a pod can go on with its volume of a kind when the
+// API objects that it was made from cannot be had any more.
+func (k Kind) Outlasts() bool { return k.HasContent() || k == Local }
+
 // InMemory reports whether the content of a kind is kept off the disk.
 // ConfigMaps are public; all others may be secret.
 func (k Kind) InMemory() bool { return k.HasContent() && k != ConfigMap }
@@ -128,7 +132,8 @@ type Found struct {
 	ID
 	PodUID   types.UID
 	Path     string
-	Complete bool // a content volume with all of some content
+	Name     string // as the pod names it; empty if that is not known
+	Complete bool   // the pod can use it as it is, whether or not its objects can be had now
 }
 
 // A SubPath asks for a part of a volume, for one mount of one container.

@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,7 +16,7 @@ import (
 // pod's folder says that it was made: from then on its permissions are the
 // pod's business. After a reboot the mark is there and the memory is not: the
 // volume starts anew, as upstream's does.
-func (h *Host) setUpEmptyDir(dir string, v *podvolumes.Volume) error {
+func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volume) error {
 	ready := h.layout.Ready(v.PodUID, v.ID)
 	isMount, err := mounted(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -47,11 +48,11 @@ func (h *Host) setUpEmptyDir(dir string, v *podvolumes.Volume) error {
 		return err
 	}
 	if v.FSGroup != nil {
-		if err := setGroup(dir, *v.FSGroup); err != nil {
+		if err := setGroup(ctx, dir, *v.FSGroup); err != nil {
 			return err
 		}
 	}
-	return mark(ready)
+	return mark(ready, "")
 }
 
 // fileMode translates permission bits as chmod(2) has them.
@@ -70,14 +71,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// mark makes an empty file.
-func mark(path string) error {
+// mark makes a file that holds text. It does not wait for the disk: after a
+// power cut the mark may be missing or empty, and the volume is set up once more.
+func mark(path, text string) error {
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o640)
-	if err != nil {
+	if err := os.WriteFile(path+".tmp", []byte(text), 0o640); err != nil {
 		return err
 	}
-	return f.Close()
+	return os.Rename(path+".tmp", path)
 }

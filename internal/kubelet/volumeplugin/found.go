@@ -64,25 +64,29 @@ func (h *Host) foundOf(uid types.UID) ([]podvolumes.Found, error) {
 		}
 		for _, name := range names {
 			id := podvolumes.ID{Kind: podvolumes.Kind(kind), Dir: name}
-			found = append(found, podvolumes.Found{PodUID: uid, ID: id, Path: h.layout.Volume(uid, id), Complete: h.complete(uid, id)})
+			f := podvolumes.Found{PodUID: uid, ID: id, Path: h.layout.Volume(uid, id), Name: name}
+			if id.Kind == podvolumes.Local {
+				mark, _ := os.ReadFile(h.layout.Ready(uid, id)) // none: a set-up that was cut short
+				f.Name = string(mark)
+			}
+			f.Complete = f.Name != "" && h.complete(uid, id)
+			found = append(found, f)
 		}
 	}
 	return found, nil
 }
 
-// complete reports whether a content volume holds all of some content, so that
-// the pod can go on with it whether or not its objects can be had now.
+// complete reports whether a content volume holds all of some content, and
+// whether a local PersistentVolume is mounted, so that the pod can go on with
+// it whether or not its objects can be had now.
 func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
-	if !id.Kind.HasContent() {
-		return false
-	}
 	dir := h.layout.Volume(uid, id)
-	if id.Kind.InMemory() {
+	if id.Kind.InMemory() || id.Kind == podvolumes.Local {
 		if isMount, err := mounted(dir); err != nil || !isMount {
 			return false
 		}
 	}
-	return atomicdir.Complete(dir)
+	return id.Kind == podvolumes.Local || id.Kind.HasContent() && atomicdir.Complete(dir)
 }
 
 // folders returns the names of the folders in dir; none if dir is not there.

@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,13 +16,13 @@ import (
 // upstream's fsGroup. Links change hands themselves and are not followed. The
 // top comes last, so that a change that was cut short is not taken for done
 // where only the top is looked at. Other filesystems mounted in the tree stay.
-func setGroup(path string, gid int64) error {
+func setGroup(ctx context.Context, path string, gid int64) error {
 	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	g := grouper(gid)
-	if err := errors.Join(g.change(fd, path), unix.Close(fd)); err != nil {
+	if err := errors.Join(g.change(ctx, fd, path, 0), unix.Close(fd)); err != nil {
 		return fmt.Errorf("give it to fsGroup %d: %w", gid, err)
 	}
 	return nil
@@ -30,15 +31,18 @@ func setGroup(path string, gid int64) error {
 // grouper gives files to the group that it is.
 type grouper int
 
+// maxDepth is how deep folders may be nested; each level costs an open file.
+const maxDepth = 1000
+
 // change changes what fd, an O_PATH descriptor, is open on.
-func (g grouper) change(fd int, path string) error {
+func (g grouper) change(ctx context.Context, fd int, path string, depth int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	isDir := stat.Mode&unix.S_IFMT == unix.S_IFDIR
 	if isDir {
-		if err := g.entries(fd, path); err != nil {
+		if err := g.entries(ctx, fd, path, depth); err != nil {
 			return err
 		}
 	}
@@ -61,29 +65,23 @@ func (g grouper) change(fd int, path string) error {
 }
 
 // entries changes what is in the folder that fd is open on.
-func (g grouper) entries(fd int, path string) error {
-	list, err := openAt(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
+func (g grouper) entries(ctx context.Context, fd int, path string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%s: folders are nested more than %d deep", path, maxDepth)
 	}
-	names, err := readNames(list, path)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
+	return eachName(fd, path, func(name string) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		child, err := openAt(fd, name, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_NO_XDEV|unix.RESOLVE_BENEATH)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EXDEV) {
-			continue // gone meanwhile, or another filesystem
+			return nil // gone meanwhile, or another filesystem
 		}
 		if err != nil {
 			return err
 		}
-		full := filepath.Join(path, name)
-		if err := errors.Join(g.change(child, full), unix.Close(child)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return errors.Join(g.change(ctx, child, filepath.Join(path, name), depth+1), unix.Close(child))
+	})
 }
 
 func groupBits(isDir bool) uint32 {

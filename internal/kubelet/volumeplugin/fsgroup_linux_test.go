@@ -28,7 +28,7 @@ func TestSetGroup(t *testing.T) {
 	if hasGroup(dir, 5000) {
 		t.Error("has the group before")
 	}
-	must(t, setGroup(dir, 5000))
+	must(t, setGroup(t.Context(), dir, 5000))
 	if !hasGroup(dir, 5000) {
 		t.Error("has not the group after")
 	}

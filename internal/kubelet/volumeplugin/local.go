@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +15,7 @@ import (
 )
 
 // setUpLocal binds the folder of a local PersistentVolume into the pod's.
-func (h *Host) setUpLocal(dir string, v *podvolumes.Volume) error {
+func (h *Host) setUpLocal(ctx context.Context, dir string, v *podvolumes.Volume) error {
 	// The path is the administrator's and may lead over links.
 	source, err := filepath.EvalSymlinks(v.HostPath)
 	if err != nil {
@@ -32,7 +33,7 @@ func (h *Host) setUpLocal(dir string, v *podvolumes.Volume) error {
 		return err
 	}
 	if isMount {
-		return sameFolder(source, dir)
+		return errors.Join(sameFolder(source, dir), mark(h.layout.Ready(v.PodUID, v.ID), v.Name))
 	}
 	if err := makeDir(dir); err != nil {
 		return err
@@ -42,7 +43,7 @@ func (h *Host) setUpLocal(dir string, v *podvolumes.Volume) error {
 		return err
 	}
 	if v.FSGroup != nil && !v.ReadOnly {
-		if err := h.groupLocal(v, source, shared); err != nil {
+		if err := h.groupLocal(ctx, v, source, shared); err != nil {
 			return err
 		}
 	}
@@ -54,12 +55,13 @@ func (h *Host) setUpLocal(dir string, v *podvolumes.Volume) error {
 	if err := h.mounter.MountSensitiveWithoutSystemd(source, dir, "", options, nil); err != nil {
 		return errors.Join(fmt.Errorf("bind %s: %w", source, err), unmount(dir))
 	}
-	return nil
+	// Who starts later learns from it which volume this is without the claim.
+	return mark(h.layout.Ready(v.PodUID, v.ID), v.Name)
 }
 
 // groupLocal gives a local volume to the pod's group, before the pod can see
 // it. A volume that another pod uses keeps the group it has, as upstream's does.
-func (h *Host) groupLocal(v *podvolumes.Volume, source string, shared bool) error {
+func (h *Host) groupLocal(ctx context.Context, v *podvolumes.Volume, source string, shared bool) error {
 	if shared {
 		if !ownedBy(source, *v.FSGroup) {
 			h.log.Warn("volume is in use by another pod and keeps its group", "podUID", v.PodUID, "volume", v.Name, "fsGroup", *v.FSGroup)
@@ -69,7 +71,7 @@ func (h *Host) groupLocal(v *podvolumes.Volume, source string, shared bool) erro
 	if v.FSPolicy == v1.FSGroupChangeOnRootMismatch && hasGroup(source, *v.FSGroup) {
 		return nil
 	}
-	return setGroup(source, *v.FSGroup)
+	return setGroup(ctx, source, *v.FSGroup)
 }
 
 // sameFolder returns an error unless what is mounted on dir is source.

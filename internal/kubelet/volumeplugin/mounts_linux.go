@@ -3,6 +3,7 @@ package volumeplugin
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -117,11 +118,32 @@ func openAt(dir int, name string, flags, resolve uint64) (int, error) {
 	}
 }
 
-// readNames returns the names in the folder that fd is open on, and closes it.
-func readNames(fd int, path string) ([]string, error) {
-	f := os.NewFile(uintptr(fd), path)
-	names, err := f.Readdirnames(-1)
-	return names, errors.Join(err, f.Close())
+// eachName calls do with every name in the folder that fd is open on. It goes on
+// after an error and returns all of them, the first few in full, and reads a
+// folder of any size in small parts.
+func eachName(fd int, path string, do func(name string) error) error {
+	own, err := openAt(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(own), path)
+	var errs []error
+	for {
+		names, err := f.Readdirnames(1024)
+		for _, name := range names {
+			if err := do(name); err != nil && len(errs) < 5 {
+				errs = append(errs, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	return errors.Join(append(errs, f.Close())...)
 }
 
 // closeFD closes a descriptor that nothing was written through.

@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,10 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxOpen is how many folders of one tree are open at once. A pod can nest
+// folders far deeper than a process may have files open.
+const maxOpen = 100
+
 // removeTree removes a file or a folder with all that is in it. Links are
 // removed, not followed; a folder that something is mounted on is an error, and
-// it and what is mounted there stay. It is nil if path is not there.
-func removeTree(path string) error {
+// it and what is mounted there stay. It is nil if path is not there. When ctx
+// ends, a part is left, for the next try.
+func removeTree(ctx context.Context, path string) error {
 	parent, err := openAt(unix.AT_FDCWD, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -21,13 +27,25 @@ func removeTree(path string) error {
 		return err
 	}
 	defer closeFD(parent)
-	return removeAt(parent, filepath.Base(path), path)
+	name := filepath.Base(path)
+	for { // each round flattens what was nested too deeply for the one before
+		r := remover{top: -1}
+		if err := r.remove(ctx, parent, name, path, 0); err != nil || !r.moved {
+			return err
+		}
+	}
 }
 
-// removeAt removes name in the folder that parent is open on. Everything goes
-// by descriptors, so that a pod that swaps a folder for a link in between
-// leads nowhere.
-func removeAt(parent int, name, path string) error {
+// remover is one round through a tree. Everything goes by descriptors, so that
+// a pod that swaps a folder for a link in between leads nowhere.
+type remover struct {
+	top   int // the tree's own folder; -1 until it is open
+	next  int // number of the next folder moved there
+	moved bool
+}
+
+// remove removes name in the folder that parent is open on.
+func (r *remover) remove(ctx context.Context, parent int, name, path string, depth int) error {
 	err := unix.Unlinkat(parent, name, 0)
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT):
@@ -36,6 +54,9 @@ func removeAt(parent int, name, path string) error {
 		return stillMounted(path)
 	case !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM):
 		return &fs.PathError{Op: "remove", Path: path, Err: err}
+	}
+	if depth >= maxOpen {
+		return r.flatten(parent, name, path)
 	}
 	// The kernel refuses to open the folder if it is a mount point, also of a
 	// bind mount from the same filesystem.
@@ -48,26 +69,42 @@ func removeAt(parent int, name, path string) error {
 	case err != nil:
 		return err
 	}
-	if err := removeEntries(fd, path); err != nil {
+	defer closeFD(fd)
+	if depth == 0 {
+		r.top = fd
+	}
+	err = eachName(fd, path, func(name string) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return r.remove(ctx, fd, name, filepath.Join(path, name), depth+1)
+	})
+	if err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) && !(r.moved && depth == 0) {
 		return &fs.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
 }
 
-// removeEntries empties the folder that fd is open on, and closes fd.
-func removeEntries(fd int, path string) error {
-	list, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
+// flatten moves a folder from deep in the tree to its top, for the next round.
+func (r *remover) flatten(parent int, name, path string) error {
+	for range 1000 { // names that the pod may have taken
+		err := unix.Renameat2(parent, name, r.top, fmt.Sprintf(".deep-%d", r.next), unix.RENAME_NOREPLACE)
+		r.next++
+		switch {
+		case err == nil:
+			r.moved = true
+			return nil
+		case errors.Is(err, unix.EBUSY):
+			return stillMounted(path)
+		case !errors.Is(err, unix.EEXIST):
+			return &fs.PathError{Op: "move", Path: path, Err: err}
+		}
 	}
-	names, err := readNames(list, path)
-	for _, name := range names {
-		err = errors.Join(err, removeAt(fd, name, filepath.Join(path, name)))
-	}
-	return errors.Join(err, unix.Close(fd))
+	return &fs.PathError{Op: "move", Path: path, Err: unix.EEXIST}
 }
 
 func stillMounted(path string) error {

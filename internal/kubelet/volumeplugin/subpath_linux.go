@@ -206,7 +206,7 @@ func (h *Host) CleanSubPaths(ctx context.Context, uid types.UID) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("unmount the subPaths of pod %s: %w", uid, err)
 	}
-	return removeTree(top)
+	return removeTree(ctx, top)
 }
 
 // globQuote makes a path match only itself.

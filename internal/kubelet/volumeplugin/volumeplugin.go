@@ -62,13 +62,13 @@ func (h *Host) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 	var err error
 	switch v.Kind {
 	case podvolumes.EmptyDir:
-		err = h.setUpEmptyDir(dir, v)
+		err = h.setUpEmptyDir(ctx, dir, v)
 	case podvolumes.HostPath:
 		dir, err = v.HostPath, setUpHostPath(v)
 	case podvolumes.ConfigMap, podvolumes.Secret, podvolumes.Projected, podvolumes.DownwardAPI:
 		err = h.setUpContent(dir, v)
 	case podvolumes.Local:
-		err = h.setUpLocal(dir, v)
+		err = h.setUpLocal(ctx, dir, v)
 	default:
 		err = fmt.Errorf("this version cannot mount volumes of kind %s", v.Kind)
 	}
@@ -103,10 +103,10 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 			err = nil
 		}
 	default:
-		err = removeTree(dir)
+		err = removeTree(ctx, dir)
 	}
 	if err == nil {
-		err = removeTree(filepath.Dir(h.layout.Ready(uid, id)))
+		err = removeTree(ctx, filepath.Dir(h.layout.Ready(uid, id)))
 	}
 	if err != nil {
 		return fmt.Errorf("tear down volume %s of kind %s: %w", id.Dir, id.Kind, err)
@@ -123,7 +123,7 @@ func (h *Host) RemovePod(ctx context.Context, uid types.UID) error {
 	if err := checkName(string(uid)); err != nil {
 		return err
 	}
-	if err := removeTree(h.layout.Pod(uid)); err != nil {
+	if err := removeTree(ctx, h.layout.Pod(uid)); err != nil {
 		return fmt.Errorf("remove the folder of pod %s: %w", uid, err)
 	}
 	return nil

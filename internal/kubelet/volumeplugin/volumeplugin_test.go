@@ -1,6 +1,9 @@
 package volumeplugin
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -67,6 +70,8 @@ func write(t *testing.T, path, data string) {
 		t.Fatal(err)
 	}
 }
+
+func touch(path string) error { return os.WriteFile(path, nil, 0o600) }
 
 func content(t *testing.T, path string) string {
 	t.Helper()
@@ -236,10 +241,10 @@ func TestHostPath(t *testing.T) {
 		{"unset, missing", v1.HostPathUnset, nil, "", 0},
 		{"directory", v1.HostPathDirectory, func(p string) error { return os.Mkdir(p, 0o700) }, "", fs.ModeDir},
 		{"directory missing", v1.HostPathDirectory, nil, "no such file", 0},
-		{"directory is file", v1.HostPathDirectory, mark, "not of type Directory: it is a file", 0},
+		{"directory is file", v1.HostPathDirectory, touch, "not of type Directory: it is a file", 0},
 		{"directory made", v1.HostPathDirectoryOrCreate, nil, "", fs.ModeDir},
-		{"directory not made over a file", v1.HostPathDirectoryOrCreate, mark, "it is a file", 0},
-		{"file", v1.HostPathFile, mark, "", 0},
+		{"directory not made over a file", v1.HostPathDirectoryOrCreate, touch, "it is a file", 0},
+		{"file", v1.HostPathFile, touch, "", 0},
 		{"file missing", v1.HostPathFile, nil, "no such file", 0},
 		{"file made", v1.HostPathFileOrCreate, nil, "", 0},
 		{"socket", v1.HostPathSocket, func(p string) error { return unix.Mknod(p, unix.S_IFSOCK|0o600, 0) }, "", fs.ModeSocket},
@@ -248,7 +253,7 @@ func TestHostPath(t *testing.T) {
 		{"char is block", v1.HostPathCharDev, func(p string) error { return unix.Mknod(p, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0))) }, "it is a block device", 0},
 		{"block", v1.HostPathBlockDev, func(p string) error { return unix.Mknod(p, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0))) }, "", fs.ModeDevice},
 		{"link is followed", v1.HostPathDirectory, func(p string) error { return os.Symlink(t.TempDir(), p) }, "", fs.ModeDir},
-		{"unknown type", "Whatever", mark, "no type", 0},
+		{"unknown type", "Whatever", touch, "no type", 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,6 +304,10 @@ func TestLocal(t *testing.T) {
 	}
 	if n := len(mountsBelow(t, string(h.layout))); n != 1 {
 		t.Errorf("%d mounts", n)
+	}
+	found, err := h.Found(t.Context())
+	if err != nil || len(found) != 1 || found[0].Name != "data" || !found[0].Complete {
+		t.Errorf("found %+v, %v", found, err)
 	}
 	// A second pod shares it and does not change its group.
 	other := int64(4000)
@@ -427,4 +436,44 @@ func TestBadNames(t *testing.T) {
 			t.Errorf("removed %q", bad)
 		}
 	}
+}
+
+// A pod can nest folders deeper than paths and open files go.
+func TestTearDownDeep(t *testing.T) {
+	h := newHost(t)
+	v := volume(podvolumes.EmptyDir)
+	path := setUp(t, h, v)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	must(t, err)
+	for range 1200 {
+		must(t, unix.Mkdirat(fd, "deep", 0o700))
+		must(t, unix.Mkdirat(fd, ".deep-1", 0o700))
+		next, err := unix.Openat(fd, "deep", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		must(t, err)
+		must(t, unix.Close(fd))
+		fd = next
+	}
+	must(t, unix.Close(fd))
+	if err := setGroup(t.Context(), path, 1); err == nil || !strings.Contains(err.Error(), "nested more than") {
+		t.Errorf("group: %v", err)
+	}
+	must(t, h.TearDown(t.Context(), uid, v.ID))
+	if exists(path) {
+		t.Error("still there")
+	}
+}
+
+func TestTearDownManyFiles(t *testing.T) {
+	h := newHost(t)
+	v := volume(podvolumes.EmptyDir)
+	path := setUp(t, h, v)
+	for i := range 3000 {
+		write(t, filepath.Join(path, fmt.Sprint(i)), "")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := removeTree(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	must(t, h.TearDown(t.Context(), uid, v.ID))
 }
