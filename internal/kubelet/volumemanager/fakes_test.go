@@ -119,7 +119,11 @@ func (d *disk) Found(context.Context) ([]podvolumes.Found, error) {
 	for p := range d.volumes {
 		parts := strings.Split(p, "/")
 		id := podvolumes.ID{Kind: podvolumes.Kind(parts[3]), Dir: parts[4]}
-		found = append(found, podvolumes.Found{PodUID: types.UID(parts[2]), ID: id, Path: p, Complete: id.Kind.HasContent()})
+		name := id.Dir
+		if id.Kind == podvolumes.Local {
+			name = "disk"
+		}
+		found = append(found, podvolumes.Found{PodUID: types.UID(parts[2]), ID: id, Path: p, Name: name, Complete: id.Kind.Outlasts()})
 	}
 	return found, nil
 }
@@ -231,6 +235,11 @@ func (a *api) GetSecret(_ context.Context, _, name string) (*v1.Secret, error) {
 }
 
 func (a *api) GetClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down != nil {
+		return nil, a.down
+	}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "claim"}}
 	claim.Spec.VolumeName, claim.Status.Phase = "pv", v1.ClaimBound
 	return claim, nil

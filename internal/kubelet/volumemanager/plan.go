@@ -29,7 +29,7 @@ type step struct {
 
 // A resolution is what became known of one of the pod's volumes.
 type resolution struct {
-	id     podvolumes.ID // also set, for kinds with content, where err is not nil
+	id     podvolumes.ID // with err: of what is there under this name, or zero
 	name   string
 	volume *podvolumes.Volume
 	err    error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -80,7 +81,11 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range found {
-		m.stateLocked(f.PodUID).volumes[f.ID] = volumeState{path: f.Path, complete: f.Complete}
+		st := m.stateLocked(f.PodUID)
+		st.volumes[f.ID] = volumeState{path: f.Path, complete: f.Complete}
+		if f.Name != "" {
+			st.names[f.Name] = f.ID
+		}
 	}
 }
 
@@ -128,12 +133,12 @@ func (m *Manager) work(ctx context.Context, st *podState, places chan struct{}) 
 // reconcile makes one try for one pod.
 func (m *Manager) reconcile(ctx context.Context, st *podState) {
 	m.mu.Lock()
-	asked, want, sweep, pod, actual := st.asked, st.intent, st.sweep, st.pod, st.copyVolumes()
+	asked, want, sweep, pod, actual, names := st.asked, st.intent, st.sweep, st.pod, maps.Clone(st.volumes), maps.Clone(st.names)
 	m.mu.Unlock()
 
 	var resolved []resolution
 	if want == wanted {
-		resolved = m.resolve(ctx, pod)
+		resolved = m.resolve(ctx, pod, names)
 	}
 	steps, errs := plan(want, sweep, resolved, actual)
 	for _, s := range steps {
@@ -150,24 +155,21 @@ func (m *Manager) reconcile(ctx context.Context, st *podState) {
 	m.settle(ctx, st, asked, want, podvolumes.Join(errs...))
 }
 
-// resolve finds out what each of the pod's volumes is made of.
-func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) []resolution {
+// resolve finds out what each of the pod's volumes is made of. Where that fails,
+// names say which volume it is if it is there.
+func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, names map[string]podvolumes.ID) []resolution {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Resolve)
 	defer cancel()
 	host := m.cfg.Host()
 	var all []resolution
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		r := resolution{name: v.Name}
 		volume, err := podvolumes.Resolve(ctx, pod, v, m.cfg.Objects, host)
-		if kind, ok := podvolumes.KindOf(v); ok {
-			r.id = podvolumes.ID{Kind: kind, Dir: v.Name}
+		if err != nil {
+			all = append(all, resolution{name: v.Name, id: names[v.Name], err: err})
+			continue
 		}
-		if err == nil {
-			r.id, r.volume = volume.ID, &volume
-		}
-		r.err = err
-		all = append(all, r)
+		all = append(all, resolution{name: v.Name, id: volume.ID, volume: &volume})
 	}
 	return all
 }
@@ -184,7 +186,7 @@ func (m *Manager) apply(ctx context.Context, st *podState, s step) error {
 			return err
 		}
 		m.note(st, s.id, func(volumeState) volumeState {
-			return volumeState{path: path, readOnly: s.volume.ReadOnly, complete: s.id.Kind.HasContent(), verified: true}
+			return volumeState{path: path, readOnly: s.volume.ReadOnly, complete: s.id.Kind.Outlasts(), verified: true}
 		})
 		m.name(st, s.name, s.id)
 	case keep:

@@ -172,7 +172,7 @@ func TestRestart(t *testing.T) {
 	d := newDisk()
 	run(t, d, func(t *testing.T, w *world) {
 		w.api.set("cm", "1")
-		a, b := podOf("a", emptyDir("data"), configMap("cm")), podOf("b", emptyDir("data"))
+		a, b := podOf("a", emptyDir("data"), configMap("cm"), claim("disk")), podOf("b", emptyDir("data"))
 		w.mount(a)
 		w.mount(b)
 		w.disk.steps()
@@ -183,7 +183,7 @@ func TestRestart(t *testing.T) {
 		w.api.setDown(errors.New("away"))
 		w.mount(a)
 		w.wantSteps("setUp a data")
-		if len(w.Paths("a")) != 2 {
+		if len(w.Paths("a")) != 3 {
 			t.Errorf("paths: %v", w.Paths("a"))
 		}
 		w.wantContent("a", podvolumes.ConfigMap, "cm", "k=1")
@@ -192,7 +192,7 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := slices.Collect(maps.Keys(d.pods)); !slices.Equal(got, []types.UID{"a"}) || len(d.volumes) != 2 {
+		if got := slices.Collect(maps.Keys(d.pods)); !slices.Equal(got, []types.UID{"a"}) || len(d.volumes) != 3 {
 			t.Errorf("left: %v %v", got, d.volumes)
 		}
 	})

@@ -49,7 +49,7 @@ type podState struct {
 type volumeState struct {
 	path     string // what containers mount
 	readOnly bool
-	complete bool // holds all of some content
+	complete bool // can be used as it is without its objects
 	verified bool // set up by this process, and not only found
 }
 
@@ -78,9 +78,6 @@ func (st *podState) tell() {
 	close(st.changed)
 	st.changed = make(chan struct{})
 }
-
-// copyVolumes returns the actual world, for use without the lock.
-func (st *podState) copyVolumes() map[podvolumes.ID]volumeState { return maps.Clone(st.volumes) }
 
 // sameVolumes reports whether two versions of a pod mount the same.
 func sameVolumes(a, b *v1.Pod) bool {
