@@ -61,7 +61,7 @@ type pauses interface {
 
 // plan decides what to do to a pod that is to run. It follows the upstream
 // kubelet's rules of sandboxes, init containers, sidecars and restart policies.
-func plan(pod *v1.Pod, status *observed.Status, probes probes, pauses pauses, now time.Time) actions {
+func plan(pod *v1.Pod, status *observed.Status, probes results, pauses pauses, now time.Time) actions {
 	p := planner{pod: pod, status: status, probes: probes}
 	p.sandbox()
 	if p.out.createSandbox || p.out.killPod {
@@ -82,7 +82,7 @@ func plan(pod *v1.Pod, status *observed.Status, probes probes, pauses pauses, no
 type planner struct {
 	pod    *v1.Pod
 	status *observed.Status
-	probes probes
+	probes results
 	out    actions
 }
 

@@ -123,11 +123,19 @@ type subpaths interface {
 	ReleaseSubpaths(uid types.UID) error
 }
 
-// probes says what the pods' probes found. known is false before the first
-// result.
+// probes probes the containers of pods.
 type probes interface {
+	results
+	// AddPod starts a pod's probes, or looks again at those that go on.
 	AddPod(pod *v1.Pod)
+	// Terminate ends the probes that could have a container killed.
+	Terminate(uid types.UID)
 	RemovePod(uid types.UID)
+}
+
+// results says what the probes of a container found. known is false before the
+// first result.
+type results interface {
 	Liveness(containerID string) (healthy, known bool)
 	Startup(containerID string) (healthy, known bool)
 }
@@ -163,7 +171,7 @@ type Config struct {
 	HTTP doer
 
 	MountNotice time.Duration // when waiting for volumes becomes an event; default 2 s
-	MountWait   time.Duration // when waiting for volumes becomes a failure; default 2 min 3 s, as upstream's
+	MountWait   time.Duration // when waiting for volumes, to come or to go, becomes a failure; default 2 min 3 s, as upstream's
 	ConfigRetry time.Duration // pause before a container that misses an object is tried again; default 1 s
 	OrphanGrace time.Duration // grace period of a pod that only the runtime knows; default 30 s
 
@@ -207,6 +215,7 @@ func setDefault(d *time.Duration, value time.Duration) {
 type noProbes struct{}
 
 func (noProbes) AddPod(*v1.Pod)                        {}
+func (noProbes) Terminate(types.UID)                   {}
 func (noProbes) RemovePod(types.UID)                   {}
 func (noProbes) Liveness(string) (healthy, known bool) { return false, false }
 func (noProbes) Startup(string) (healthy, known bool)  { return false, false }

@@ -95,6 +95,7 @@ func (s *Syncer) mountEvent(pod *v1.Pod, err error) {
 // the pod's own grace period) and returns nil only when nothing runs any more.
 func (s *Syncer) SyncTerminating(ctx context.Context, pod *v1.Pod, status *observed.Status, grace *int64) error {
 	s.cfg.Statuses.Report(pod, status, s.waits(pod.UID))
+	s.cfg.Probes.Terminate(pod.UID)
 	period := gracePeriod(pod, nil)
 	if grace != nil {
 		period = time.Duration(*grace) * time.Second
@@ -167,7 +168,9 @@ func (s *Syncer) release(ctx context.Context, uid types.UID) error {
 	if err := s.cfg.Folders.ReleaseSubpaths(uid); err != nil {
 		return fmt.Errorf("release subpaths: %w", err)
 	}
-	if err := s.cfg.Volumes.Unmount(ctx, uid); err != nil {
+	limited, cancel := context.WithTimeout(ctx, s.cfg.MountWait)
+	defer cancel()
+	if err := s.cfg.Volumes.Unmount(limited, uid); err != nil {
 		return fmt.Errorf("unmount volumes: %w", err)
 	}
 	if err := s.cfg.Cgroups.Remove(uid); err != nil {
