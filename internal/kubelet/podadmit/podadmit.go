@@ -36,7 +36,10 @@ type Features struct {
 
 // A Node is what pods are admitted to.
 type Node struct {
-	Node     *v1.Node // as registered: labels, taints, allocatable
+	// Node is the node as registered: its labels, taints and allocatable
+	// resources. Nil: it is not registered yet, and only what the pod itself
+	// asks for is judged.
+	Node     *v1.Node
 	Features Features
 	// UnsafeSysctls are settings that pods may use beside the safe ones; a name
 	// ending in * stands for all that begin like it.
@@ -47,15 +50,20 @@ type Node struct {
 // are the pods that hold resources here, without pod itself and without those
 // that have ended.
 func Admit(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
-	for _, check := range []func(Node, *v1.Pod, []*v1.Pod) *Refusal{
-		identity, supported, platform, sysctls, apparmor, resources, placement, ports, taints,
-	} {
-		if r := check(n, pod, others); r != nil {
+	judges := []judge{identity, supported, platform, sysctls, apparmor, ports}
+	if n.Node != nil {
+		judges = append(judges, groups, resources, placement, taints)
+	}
+	for _, refuse := range judges {
+		if r := refuse(n, pod, others); r != nil {
 			return r
 		}
 	}
 	return nil
 }
+
+// A judge refuses a pod for one kind of reason.
+type judge func(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal
 
 // identity refuses a UID that would lead a path out of the pods' folder. The
 // API server makes UIDs itself; a manifest may hold anything.
@@ -80,15 +88,19 @@ func supported(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 	return nil
 }
 
-// platform refuses pods for another operating system, or for a runtime that
-// can do more than this one.
-func platform(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
+// platform refuses pods for another operating system.
+func platform(_ Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != string(v1.Linux) {
 		return &Refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != v1.Linux {
 		return &Refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
+	return nil
+}
+
+// groups refuses pods whose policy of groups the runtime does not know.
+func groups(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
 		return nil

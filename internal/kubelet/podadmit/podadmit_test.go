@@ -134,6 +134,15 @@ func TestAdmit(t *testing.T) {
 			pod:  func(p *v1.Pod) { p.UID = "../../etc" },
 			want: &Refusal{"FailedValidation", `metadata.uid: "../../etc" cannot be the name of a folder`},
 		},
+		"a node that is not registered": {
+			pod:  func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} },
+			node: func(n *Node) { n.Node = nil },
+		},
+		"unsupported on a node that is not registered": {
+			pod:  func(p *v1.Pod) { p.Spec.RuntimeClassName = new("gvisor") },
+			node: func(n *Node) { n.Node = nil },
+			want: &Refusal{"UnsupportedField", "spec.runtimeClassName: this version does not support it"},
+		},
 		"unsupported volume": {
 			pod: func(p *v1.Pod) {
 				p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}}
