@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
 
 const (
@@ -21,12 +26,16 @@ const (
 	// snapshotEntries bounds the log entries that etcd keeps in memory; its
 	// default of 10,000 is for followers, which a single member has not.
 	snapshotEntries, catchUpEntries = 2000, 100
+	// lockTimeout is for the database's own lock, which nobody else can have
+	// while we hold the store's.
+	lockTimeout = time.Second
 )
 
 // etcd is the embedded store: one member that serves on a unix socket.
 type etcd struct {
-	server *embed.Etcd
-	socket string
+	server   *embed.Etcd
+	socket   string
+	stopping *atomic.Bool
 }
 
 // startEtcd starts the store in dir and waits until it takes writes. A write
@@ -39,11 +48,15 @@ func startEtcd(ctx context.Context, dir, runDir string, log *slog.Logger) (*etcd
 	if len(socket) > maxSocketPath {
 		return nil, fmt.Errorf("the path of the store's socket, %s, is longer than %d bytes: choose a shorter run folder", socket, maxSocketPath)
 	}
-	server, err := launch(etcdConfig(dir, socket, log))
+	if err := checkDatabase(dir); err != nil {
+		return nil, damaged(dir, err)
+	}
+	stopping := new(atomic.Bool)
+	server, err := launch(etcdConfig(dir, socket, zapLogger(log, stopping)))
 	if err != nil {
 		return nil, damaged(dir, err)
 	}
-	e := &etcd{server, socket}
+	e := &etcd{server, socket, stopping}
 	select {
 	case <-server.Server.ReadyNotify():
 	case err := <-server.Err():
@@ -60,6 +73,20 @@ func startEtcd(ctx context.Context, dir, runDir string, log *slog.Logger) (*etcd
 	return e, nil
 }
 
+// checkDatabase opens the database once, for etcd opens it in a goroutine of
+// its own, where damage ends the process and nobody can say what to do.
+func checkDatabase(dir string) error {
+	file := filepath.Join(dir, "member", "snap", "db")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil // a new store
+	}
+	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", file, err)
+	}
+	return db.Close()
+}
+
 // launch starts etcd and turns a panic, which is how etcd reports some kinds
 // of damage to its files, into an error.
 func launch(cfg *embed.Config) (server *embed.Etcd, err error) {
@@ -71,7 +98,7 @@ func launch(cfg *embed.Config) (server *embed.Etcd, err error) {
 	return embed.StartEtcd(cfg)
 }
 
-func etcdConfig(dir, socket string, log *slog.Logger) *embed.Config {
+func etcdConfig(dir, socket string, log *zap.Logger) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "holdfast"
 	cfg.Dir = dir
@@ -79,7 +106,7 @@ func etcdConfig(dir, socket string, log *slog.Logger) *embed.Config {
 	cfg.ListenPeerUrls = nil // a single member has no peers
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket}}
 	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(log))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	cfg.QuotaBackendBytes = storeQuota
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
 	cfg.MaxSnapFiles, cfg.MaxWalFiles = 2, 2
@@ -94,6 +121,7 @@ func etcdConfig(dir, socket string, log *slog.Logger) *embed.Config {
 
 // stop closes the store and waits until it has ended.
 func (e *etcd) stop() {
+	e.stopping.Store(true)
 	e.server.Close()
 	<-e.server.Server.StopNotify()
 }

@@ -17,7 +17,12 @@ import (
 // that kill one or measure one.
 const childDir = "HOLDFAST_TEST_SERVE_IN"
 
+// testLog is one for all tests: libraries log by it too, some of them after
+// the test that woke them.
+var testLog *slog.Logger
+
 func TestMain(m *testing.M) {
+	testLog = logging.New(os.Stderr, slog.LevelWarn)
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := serveIn(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

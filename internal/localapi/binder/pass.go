@@ -181,7 +181,8 @@ func (b *Binder) bind(ctx context.Context, pod *corev1.Pod, w *world) error {
 func (b *Binder) apply(ctx context.Context, s steps) error {
 	var errs []error
 	for _, v := range s.prebind {
-		if _, err := b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
+		// A conflict means that a newer version is on its way, and wakes us.
+		if _, err := b.client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("give volume %s to its claim: %w", v.Name, err))
 		}
 	}
@@ -193,7 +194,7 @@ func (b *Binder) apply(ctx context.Context, s steps) error {
 		if err == nil {
 			_, err = b.client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
-		if err != nil {
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("select the node of claim %s/%s: %w", c.Namespace, c.Name, err))
 		}
 	}
