@@ -128,7 +128,8 @@ func TestRead(t *testing.T) {
 		{"since", sample, Options{Since: at(3)}, "three\nfour\n"},
 		{"since the future", sample, Options{Since: at(30)}, ""},
 		{
-			"timestamps once a line", sample, Options{Timestamps: true, Since: at(2)},
+			"timestamps once a line", sample,
+			Options{Timestamps: true, Since: at(2)},
 			"2026-01-01T00:00:02.000000000Z two\n2026-01-01T00:00:03.000000000Z three\n2026-01-01T00:00:04.000000000Z four\n",
 		},
 		{"timestamps count for the limit", sample, Options{Timestamps: true, Limit: new(int64(32))}, "2026-01-01T00:00:01.000000000Z o"},
@@ -314,5 +315,51 @@ func TestFollowEndsWithTheReader(t *testing.T) {
 	appendTo(t, path, sample)
 	if err := <-f.done; !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("Read = %v, want the reader gone", err)
+	}
+}
+
+// TestFollowWithoutWatch follows a file in a folder that cannot be watched: it
+// is gone, and the file is reached by another way.
+func TestFollowWithoutWatch(t *testing.T) {
+	path := logFile(t, sample)
+	kept := logFile(t, "")
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, kept); err != nil {
+		t.Fatal(err)
+	}
+	first := true
+	var running atomic.Bool
+	running.Store(true)
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := Read(t.Context(), Options{Stdout: out, Stderr: out, Running: running.Load, Open: func() (*os.File, error) {
+			f, err := os.Open(kept)
+			if first && err == nil {
+				first = false
+				if err := os.Rename(kept, path+".kept"); err != nil {
+					return nil, err
+				}
+				if err := os.Remove(filepath.Dir(kept)); err != nil {
+					return nil, err
+				}
+			}
+			return f, err
+		}})
+		_ = out.CloseWithError(io.EOF) // never fails
+		done <- err
+	}()
+	f := &follower{t: t, out: in}
+	f.expect("one\ntwo\nthree\nfour\n")
+	appendTo(t, path, "2026-01-01T00:00:05Z stdout F five\n")
+	f.expect("five\n")
+	running.Store(false)
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("the rest is %q, %v", rest, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -111,13 +111,15 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		return r.emit(r.rest) // a last line that the runtime was still writing
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the log: %w", err)
-	}
-	defer func() { _ = watcher.Close() }()
-	if err := watcher.Add(filepath.Dir(r.file.Name())); err != nil {
-		return fmt.Errorf("watch the log: %w", err)
+	// Watches are few on many machines (fs.inotify.max_user_instances is 128).
+	// Without one, what is new is seen at the next check.
+	var changed chan fsnotify.Event
+	var failed chan error
+	if watcher, err := fsnotify.NewWatcher(); err == nil {
+		defer func() { _ = watcher.Close() }()
+		if err := watcher.Add(filepath.Dir(r.file.Name())); err == nil {
+			changed, failed = watcher.Events, watcher.Errors
+		}
 	}
 	tick := time.NewTicker(checkPeriod)
 	defer tick.Stop()
@@ -147,9 +149,9 @@ func (r *reader) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			maybeRotated = true
-		case event := <-watcher.Events:
+		case event := <-changed:
 			maybeRotated = event.Op != fsnotify.Write
-		case err := <-watcher.Errors:
+		case err := <-failed:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch the log: %w", err)
 			}
