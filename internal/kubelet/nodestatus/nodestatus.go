@@ -202,11 +202,11 @@ func (r *Reporter) Run(ctx context.Context) error {
 }
 
 func (r *Reporter) reportLoop(ctx context.Context) {
-	isReady := r.report(ctx)
+	wasReady := r.report(ctx)
 	comparedAt := time.Now()
 	for {
 		period := r.cfg.LookPeriod
-		if !isReady {
+		if !wasReady {
 			period = r.cfg.StartPeriod
 		}
 		timer := time.NewTimer(period)
@@ -222,7 +222,7 @@ func (r *Reporter) reportLoop(ctx context.Context) {
 		}
 		changed := r.lookAtRuntime(ctx)
 		if changed || poked || r.readinessDiffers() || time.Since(comparedAt) >= r.cfg.StatusFrequency {
-			isReady = r.report(ctx) || isReady // slow looks for good, once it was ready
+			wasReady = r.report(ctx) || wasReady // slow looks for good, once it was ready
 			comparedAt = time.Now()
 		}
 	}
@@ -232,7 +232,7 @@ func (r *Reporter) reportLoop(ctx context.Context) {
 // report.
 func (r *Reporter) readinessDiffers() bool {
 	node := r.Node()
-	return node == nil || conditionIs(node, v1.NodeReady, v1.ConditionTrue) != (r.notReady() == nil)
+	return node == nil || isReady(node) != (r.notReady() == nil)
 }
 
 // report brings the API's Node up to date and returns whether it is ready.
@@ -281,7 +281,7 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 	}
 	if sameStatus(&node.Status, &wanted.Status) && time.Since(r.reportedAt) < r.cfg.ReportFrequency {
 		r.keep(node)
-		return conditionIs(node, v1.NodeReady, v1.ConditionTrue), nil
+		return isReady(node), nil
 	}
 	data, err := statusPatch(node, wanted)
 	if err != nil {
@@ -297,7 +297,7 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 		r.log.Info("Node condition changed", "reason", reason)
 		r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.cfg.Node, reason)
 	}
-	return conditionIs(node, v1.NodeReady, v1.ConditionTrue), nil
+	return isReady(node), nil
 }
 
 func (r *Reporter) keep(node *v1.Node) {

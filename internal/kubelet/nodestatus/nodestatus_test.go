@@ -102,29 +102,41 @@ func TestConditionsFollow(t *testing.T) {
 	}{
 		{
 			"disk fills", func(r *rig) { r.machine.mu.Lock(); r.machine.diskFree = 99; r.machine.mu.Unlock() },
-			v1.NodeDiskPressure, v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"}, 11 * time.Second,
+			v1.NodeDiskPressure,
+			v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"},
+			11 * time.Second,
 		},
 		{
 			"runtime gone for a moment", func(r *rig) { r.runtime.set(errDown, false, true) },
-			v1.NodeReady, v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}, 20 * time.Second,
+			v1.NodeReady,
+			v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+			20 * time.Second,
 		},
 		{
 			"runtime gone", func(r *rig) { r.runtime.set(errDown, false, true) },
-			v1.NodeReady, v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "container runtime is down: connection refused"}, 50 * time.Second,
+			v1.NodeReady,
+			v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "container runtime is down: connection refused"},
+			50 * time.Second,
 		},
 		{
 			"runtime hangs", func(r *rig) { r.runtime.set(nil, true, true) },
-			v1.NodeReady, v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "container runtime is down: context deadline exceeded"}, time.Minute,
+			v1.NodeReady,
+			v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "container runtime is down: context deadline exceeded"},
+			time.Minute,
 		},
 		{
 			"a check fails", func(*rig) { broken = true },
-			v1.NodeReady, v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "PLEG is not healthy: no relist"}, 6 * time.Second,
+			v1.NodeReady,
+			v1.NodeCondition{Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: "PLEG is not healthy: no relist"},
+			6 * time.Second,
 		},
 		{
 			"somebody else writes Unknown", func(r *rig) {
 				r.api.set(func() { r.api.node.Status.Conditions[3].Status = v1.ConditionUnknown })
 			},
-			v1.NodeReady, v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}, 16 * time.Second,
+			v1.NodeReady,
+			v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+			16 * time.Second,
 		},
 	}
 	for _, tt := range tests {
@@ -216,7 +228,7 @@ func TestSurvivesTheAPI(t *testing.T) {
 		rig.api.set(func() { rig.api.node, rig.api.lease = nil, nil })
 		after(time.Minute)
 		node := rig.api.current()
-		if node == nil || node.UID != "node-2" || !conditionIs(node, v1.NodeReady, v1.ConditionTrue) {
+		if node == nil || node.UID != "node-2" || !isReady(node) {
 			t.Fatalf("node after its deletion = %+v", node)
 		}
 		rig.api.mu.Lock()

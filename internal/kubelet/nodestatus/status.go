@@ -3,6 +3,7 @@ package nodestatus
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,12 +48,8 @@ func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
 	if status.Allocatable == nil {
 		status.Allocatable = v1.ResourceList{}
 	}
-	for name, quantity := range capacity {
-		status.Capacity[name] = quantity
-	}
-	for name, quantity := range allocatable(status.Capacity, cfg.Reserved) {
-		status.Allocatable[name] = quantity
-	}
+	maps.Copy(status.Capacity, capacity)
+	maps.Copy(status.Allocatable, allocatable(status.Capacity, cfg.Reserved))
 	status.Addresses = nil
 	for _, ip := range cfg.Addresses {
 		status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
@@ -190,10 +187,10 @@ func setCondition(status *v1.NodeStatus, c v1.NodeCondition) bool {
 	return changed
 }
 
-func conditionIs(node *v1.Node, kind v1.NodeConditionType, want v1.ConditionStatus) bool {
+func isReady(node *v1.Node) bool {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == kind {
-			return node.Status.Conditions[i].Status == want
+		if node.Status.Conditions[i].Type == v1.NodeReady {
+			return node.Status.Conditions[i].Status == v1.ConditionTrue
 		}
 	}
 	return false

@@ -178,7 +178,7 @@ func (m *Manager) Sweep(known func(types.UID) bool) error {
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			m.cfg.Log.Debug("Left-over cgroup was removed", "podUID", uid)
+			m.cfg.Log.Debug("Left-over cgroup was removed", "pod", uid)
 		}
 	}
 	return errors.Join(errs...)

@@ -67,7 +67,7 @@ func (t tree) make(group string) error {
 			continue // hybrid: nothing to limit there; only its removal matters
 		}
 		dir := mount
-		for _, part := range strings.Split(strings.Trim(group, "/"), "/") {
+		for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
 			if t.unified {
 				if err := delegate(dir); err != nil {
 					return err
@@ -125,7 +125,7 @@ func delegate(dir string) error {
 		return err
 	}
 	enabled := strings.Fields(string(on))
-	for _, controller := range strings.Fields(string(have)) {
+	for controller := range strings.FieldsSeq(string(have)) {
 		if slices.Contains(enabled, controller) {
 			continue
 		}

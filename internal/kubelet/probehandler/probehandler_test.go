@@ -120,7 +120,7 @@ func TestHTTPGet(t *testing.T) {
 	var seen http.Request
 	release := make(chan struct{})
 	mux := http.NewServeMux()
-	mux.HandleFunc("/ok", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/ok", func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen = *r

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -208,11 +209,9 @@ func (s *Server) healthRoutes() http.Handler {
 // only answers other methods with 405 and the methods that would do.
 func only(handler http.HandlerFunc, methods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range methods {
-			if r.Method == method {
-				handler(w, r)
-				return
-			}
+		if slices.Contains(methods, r.Method) {
+			handler(w, r)
+			return
 		}
 		for _, method := range methods {
 			w.Header().Add("Allow", method)
