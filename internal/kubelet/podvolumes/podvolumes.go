@@ -93,16 +93,6 @@ func KindOf(v *v1.Volume) (kind Kind, ok bool) {
 	return "", false
 }
 
-// ReadOnly reports whether containers get a volume read-only whatever their
-// mount says, as the upstream kubelet gives volumes whose content it writes.
-func ReadOnly(v *v1.Volume) bool {
-	if claim := v.PersistentVolumeClaim; claim != nil {
-		return claim.ReadOnly
-	}
-	kind, _ := KindOf(v)
-	return kind.HasContent()
-}
-
 // nestedMountpoints returns the folders below a volume on which containers
 // mount other volumes. They must exist beforehand where the volume is
 // read-only, because the runtime cannot make them there.

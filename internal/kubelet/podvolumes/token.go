@@ -17,7 +17,7 @@ const (
 
 // token adds the file of a service account token.
 func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccountTokenProjection) error {
-	account := ServiceAccount(r.pod)
+	account := serviceAccount(r.pod)
 	answer, err := r.objects.Token(ctx, r.pod.Namespace, account, tokenRequest(r.pod, source))
 	if err != nil {
 		return r.waiting(RefServiceAccount, account, err)
@@ -36,8 +36,8 @@ func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccou
 	return nil
 }
 
-// ServiceAccount returns the name of the service account of a pod.
-func ServiceAccount(pod *v1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
+// serviceAccount returns the name of the service account of a pod.
+func serviceAccount(pod *v1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
 
 // tokenRequest asks for the token of one projection. It is bound to the pod, so
 // that it ends with it. A static pod exists in the API only as a mirror with
@@ -58,19 +58,6 @@ func tokenRequest(pod *v1.Pod, source *v1.ServiceAccountTokenProjection) *authen
 		request.Spec.Audiences = []string{source.Audience}
 	}
 	return request
-}
-
-// HasToken reports whether a volume holds a token, which has to be renewed.
-func HasToken(v *v1.Volume) bool {
-	if v.Projected == nil {
-		return false
-	}
-	for _, source := range v.Projected.Sources {
-		if source.ServiceAccountToken != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // RefreshAt returns when to ask for a new token in place of this one: at four

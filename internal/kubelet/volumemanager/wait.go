@@ -94,18 +94,6 @@ func (m *Manager) wait(ctx context.Context, st *podState, done func() bool) erro
 	}
 }
 
-// Waiting returns why the volumes of a pod are not all there, or nil if they
-// are, or if nothing has been tried yet. It never blocks.
-func (m *Manager) Waiting(uid types.UID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	st := m.mu.pods[uid]
-	if st == nil || st.intent == wanted && st.reached >= st.mustReach {
-		return nil
-	}
-	return st.err
-}
-
 // Poke has the volumes of a pod compared at once, because an object that it
 // holds has changed. It never blocks, and is nothing for a pod that is not mounted.
 func (m *Manager) Poke(uid types.UID) {

@@ -82,8 +82,10 @@ func (r *remover) remove(ctx context.Context, parent int, name, path string, dep
 	if err != nil {
 		return err
 	}
-	err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
-	if err != nil && !errors.Is(err, unix.ENOENT) && !(r.moved && depth == 0) {
+	if r.moved && depth == 0 {
+		return nil // not empty: the next round follows
+	}
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
