@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,11 +38,17 @@ type Handler struct {
 	h2c   *http.Client
 }
 
-// New makes a Handler that calls itself kube-probe/version, where version is
-// the major and minor of the Kubernetes that we behave as, such as 1.37.
-// Servers tell probes from users by that name.
+// New makes a Handler for the version of Kubernetes that we behave as, such as
+// v1.37.2. It calls itself kube-probe/1.37: servers tell probes from users by
+// that name.
 func New(exec executor, version string) *Handler {
-	return &Handler{exec: exec, agent: "kube-probe/" + version, http: httpClient(false), h2c: httpClient(true)}
+	return &Handler{exec: exec, agent: agent(version), http: httpClient(false), h2c: httpClient(true)}
+}
+
+func agent(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return "kube-probe/" + major + "." + minor
 }
 
 // Probe asks a container once, within the probe's timeout. It reports whether

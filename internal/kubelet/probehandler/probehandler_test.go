@@ -85,7 +85,7 @@ type want struct {
 
 func check(t *testing.T, probe v1.Probe, c *v1.Container, ip string, want want) {
 	t.Helper()
-	ok, output, err := New(fakeExec{}, "1.37").Probe(t.Context(), &probe, c, "c1", ip)
+	ok, output, err := New(fakeExec{}, "v1.37.2").Probe(t.Context(), &probe, c, "c1", ip)
 	if (err != nil) != (want.err != "") || (err != nil && !strings.Contains(err.Error(), want.err)) {
 		t.Errorf("error %v, want %q", err, want.err)
 	}
@@ -294,7 +294,7 @@ func TestCancelled(t *testing.T) {
 		"none":    {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := New(fakeExec{}, "1.37").Probe(ctx, &v1.Probe{ProbeHandler: handler}, &v1.Container{}, "c1", "127.0.0.1")
+			_, _, err := New(fakeExec{}, "v1.37.2").Probe(ctx, &v1.Probe{ProbeHandler: handler}, &v1.Container{}, "c1", "127.0.0.1")
 			if err == nil || (name != "none" && !errors.Is(err, context.Canceled)) {
 				t.Errorf("error %v, want it cancelled", err)
 			}
