@@ -33,8 +33,12 @@ import (
 // errNoNode is returned while the node is not registered.
 var errNoNode = errors.New("node is not known to the API")
 
-// patience is how many times the node may be missing before that is told: at
-// the start it always is, for a moment.
+// errOlder is returned when the API had the mirror of an older version, which
+// the watch has not shown: it was removed, and the new one comes next.
+var errOlder = errors.New("the mirror pod of an older version was in the way")
+
+// patience is how many times in a row these two may come before that is told:
+// for a moment, they are the way of things.
 const patience = 6
 
 // failedMirror is the reason of the event that tells that a static pod has no
@@ -223,7 +227,7 @@ func (k *Keeper) try(ctx context.Context, a *action, p *progress) time.Duration 
 	p.done = err == nil
 	p.after = time.Now().Add(pause)
 	k.setFault(a.name, err)
-	if err == nil || !errors.Is(err, errNoNode) || p.failures > patience {
+	if passing := errors.Is(err, errNoNode) || errors.Is(err, errOlder); !passing || p.failures > patience {
 		k.tell(a, err)
 	}
 	return pause
@@ -282,7 +286,7 @@ func (k *Keeper) create(ctx context.Context, pod *v1.Pod) error {
 	if err := k.remove(ctx, there); err != nil {
 		return err
 	}
-	return errors.New("removed the mirror pod of an older version")
+	return errOlder
 }
 
 func (k *Keeper) remove(ctx context.Context, mirror *v1.Pod) error {
