@@ -43,6 +43,8 @@ var kinds = map[string]string{
 	"internal/mounttree":             "leaf",
 	"internal/manifest":              "leaf",
 	"internal/manifestdir":           "stage",
+	"internal/localapi/faultevents":  "stage",
+	"internal/localapi/objects":      "stage",
 	"internal/rungroup":              "leaf",
 	"internal/ociimage":              "leaf",
 	"internal/podnet":                "leaf",
