@@ -6,13 +6,11 @@ BIN         := bin
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -s -w -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION)
 GO          ?= go
-GOBUILD     := CGO_ENABLED=0 $(GO) build -trimpath
+# The flags are those of "go test" too, so that both share one build cache.
+GOBUILD     := CGO_ENABLED=0 $(GO) build
 LINT        := $(BIN)/tools/golangci-lint
 ROOT_DIR    ?= /var/lib/holdfast
 
-# Packages whose race build does not compile the Kubernetes API server again:
-# the race detector runs on all of ours but these, which are wiring.
-NO_RACE     := internal/localapi$$|internal/node$$|cmd/holdfast$$
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,7 +1,186 @@
 // Package node wires one whole node, `holdfast up`: the private container
-// runtime, the embedded API and the kubelet, started in that order and stopped
-// in reverse.
+// runtime, the embedded API, the manifest folder and the kubelet.
 //
 // A node that stops leaves its pods and its containerd running and adopts them
 // at the next start; only Down stops pods.
 package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/localapi"
+	"github.com/holdfast-dev/holdfast/internal/localapi/faultevents"
+	"github.com/holdfast-dev/holdfast/internal/localapi/objects"
+	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+	"github.com/holdfast-dev/holdfast/internal/node/board"
+	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
+	"github.com/holdfast-dev/holdfast/internal/podnet"
+	"github.com/holdfast-dev/holdfast/internal/rungroup"
+	"github.com/holdfast-dev/holdfast/internal/runtimehost"
+)
+
+// The parts of a node, as its report names them.
+const (
+	partRuntime   = "containerd"
+	partAPI       = "api"
+	partManifests = "manifests"
+	partKubelet   = "kubelet"
+)
+
+// A node is one node of one process.
+type node struct {
+	cfg     Config
+	in      *instance.Instance
+	log     *slog.Logger
+	started time.Time
+	board   *board.Board
+	address netip.Addr // the node's own, as pods reach it
+
+	host        *runtimehost.Host // nil: the user's own runtime
+	api         *localapi.Server
+	kubelet     *kubelet.Kubelet
+	manifests   *manifestdir.Dir
+	objects     *objects.Applier
+	faultEvents *faultevents.Recorder
+	metrics     *prometheus.Registry
+
+	podsListener    net.Listener // of the API, on the node's address
+	kubeletListener net.Listener // of the kubelet's API, on loopback
+
+	ready chan struct{} // closed by announce
+}
+
+// Run runs the node described by cfg, which must be complete, until ctx is
+// done or somebody asks it to go down. It returns what kept it from working;
+// nil after a stop that was asked for.
+func Run(ctx context.Context, cfg Config) (err error) {
+	in, err := instance.OpenOrCreate(cfg.RootDir, pickSubnet)
+	if err != nil {
+		return err
+	}
+	release, err := in.Lock()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	n := &node{
+		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), ready: make(chan struct{}),
+		board: board.New(partRuntime, partAPI, partManifests, partKubelet),
+	}
+	if err := n.makeFolders(); err != nil {
+		return err
+	}
+	cfg.Progress(fmt.Sprintf("starting node %s in %s", cfg.NodeName, in.Root))
+
+	return n.serve(ctx)
+}
+
+// serve runs the node and its control socket. The socket answers from the
+// first moment to the last: it tells how the start goes, and, after an order
+// to go down, that everything has been stopped.
+func (n *node) serve(ctx context.Context) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	var down sync.WaitGroup
+	control := controlserver.New(controlserver.Config{
+		Socket: n.in.ControlSocket(),
+		Report: n.report,
+		Down: func(ctx context.Context, step func(string)) error {
+			down.Add(1) // before stop: serve waits for it once the node has ended
+			defer down.Done()
+			step("stopping the agent")
+			stop()
+			<-ended
+			return n.stopPods(ctx, step)
+		},
+	})
+	answering, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	answered := make(chan error, 1)
+	go func() {
+		err := control.Run(answering)
+		stop()
+		answered <- err
+	}()
+	err := n.run(running)
+	close(ended)
+	down.Wait()
+	hangUp()
+	return errors.Join(err, <-answered)
+}
+
+func pickSubnet() (netip.Prefix, error) {
+	used, err := podnet.UsedSubnets()
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return podnet.FreeSubnet(used)
+}
+
+// run wires the parts and runs them until ctx is done or one of them fails.
+func (n *node) run(ctx context.Context) error {
+	if err := n.prepare(ctx); err != nil {
+		return err
+	}
+	var parts rungroup.Group
+	if n.host != nil {
+		parts.Add(partRuntime, watch(n.board, partRuntime, n.host.Run, n.host.Ready()))
+	}
+	parts.AddReady(partAPI, watch(n.board, partAPI, n.api.Run, n.api.Ready()), n.api.Ready())
+	parts.Add("api for pods", func(ctx context.Context) error { return n.api.Serve(ctx, n.podsListener) })
+	parts.Add("fault events", n.faultEvents.Run)
+	parts.Add("objects", n.objects.Run)
+	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
+	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
+	parts.Add("readiness", n.announce)
+	return parts.Run(ctx)
+}
+
+// announce says once that the node is ready for pods.
+func (n *node) announce(ctx context.Context) error {
+	waits := []<-chan struct{}{n.kubelet.Ready()}
+	if n.host != nil {
+		waits = append(waits, n.host.Ready())
+	}
+	for _, ready := range waits {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	close(n.ready)
+	n.cfg.Ready(n.in)
+	<-ctx.Done()
+	return nil
+}
+
+func (n *node) makeFolders() error {
+	for path, mode := range map[string]os.FileMode{
+		n.in.Path("logs", "pods"): 0o755, n.in.Path("kubelet"): 0o750, n.in.Path("state"): 0o700, n.in.Run(): 0o711,
+	} {
+		if err := os.MkdirAll(path, mode); err != nil {
+			return fmt.Errorf("make the node's folders: %w", err)
+		}
+	}
+	if n.cfg.ManifestDir != n.in.ManifestDir() {
+		return nil // the user's own folder: it may come later, from a mount perhaps
+	}
+	if err := os.MkdirAll(n.cfg.ManifestDir, 0o755); err != nil {
+		return fmt.Errorf("make the manifest folder: %w", err)
+	}
+	return nil
+}

@@ -6,8 +6,6 @@ package board
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -40,33 +38,6 @@ func (b *Board) SetPart(name string, state control.PartState, message string) {
 		p := &b.parts[i]
 		if p.Name == name && (p.State != state || p.Message != message) {
 			*p = control.Part{Name: name, State: state, Since: time.Now(), Message: message}
-		}
-	}
-}
-
-// Watch returns run with its life told to the board: starting, running once
-// ready is closed, stopped or failing when it returns. ready may be nil.
-func (b *Board) Watch(name string, run func(context.Context) error, ready <-chan struct{}) func(context.Context) error {
-	return func(ctx context.Context) error {
-		b.SetPart(name, control.Starting, "")
-		ended := make(chan error, 1)
-		go func() { ended <- run(ctx) }()
-		if ready == nil {
-			b.SetPart(name, control.Running, "")
-		}
-		for {
-			select {
-			case <-ready:
-				b.SetPart(name, control.Running, "")
-				ready = nil
-			case err := <-ended:
-				state, message := control.Stopped, ""
-				if err != nil && !errors.Is(err, context.Canceled) {
-					state, message = control.Failing, err.Error()
-				}
-				b.SetPart(name, state, message)
-				return err
-			}
 		}
 	}
 }

@@ -1,0 +1,164 @@
+// Package kubelet wires the node agent: it runs the pods of its sources on a
+// container runtime and tells the API about them.
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/rungroup"
+)
+
+// A Config says which node this is and what it works with. Everything is
+// required but what says otherwise.
+type Config struct {
+	NodeName  string
+	Addresses []netip.Addr // the node's own, the primary one first
+
+	Dir    string // pods' volumes and files; absolute, exists
+	LogDir string // logs of all pods; absolute, exists
+
+	RuntimeEndpoint string // of a CRI v1 runtime: unix:///path
+	CgroupParent    string // above all pods, such as /holdfast-ab12cd
+
+	Client kubernetes.Interface // with the kubelet's credentials
+	// ServiceHost and ServicePort are where pods reach the API. Empty: the
+	// service "kubernetes" of the API.
+	ServiceHost, ServicePort string
+	// AllowAPIReferences lets static pods refer to objects of the API.
+	AllowAPIReferences bool
+
+	Listeners   []net.Listener // of the kubelet's API; closed by Run
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCAs   *x509.CertPool
+
+	Metrics *prometheus.Registry // /metrics shows it
+	Log     *slog.Logger
+}
+
+// A Kubelet is one node agent.
+type Kubelet struct {
+	cfg  Config
+	conn *grpc.ClientConn
+
+	runtime  *cri.Runtime
+	cache    *observed.Cache
+	pleg     *pleg.Generator
+	objects  *objects.Store
+	volumes  *volumemanager.Manager
+	statuses *podstatus.Manager
+	syncer   *podsync.Syncer
+	workers  *podworker.Workers
+	loop     *syncloop.Loop
+	probes   *prober.Prober
+	node     *nodestatus.Reporter
+	files    *podsource.File
+	api      *podsource.API
+	server   *server.Server
+	mirrors  *mirror.Keeper
+	events   *recorder
+	hostDNS  podfiles.DNS
+	cgroups  *podcgroup.Manager
+
+	probeMetrics *prometheus.Registry // of /metrics/probes
+}
+
+// New wires a kubelet. It starts nothing.
+func New(cfg Config) (*Kubelet, error) {
+	conn, err := cri.Dial(cfg.RuntimeEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime %s: %w", cfg.RuntimeEndpoint, err)
+	}
+	k := &Kubelet{cfg: cfg, conn: conn}
+	if err := k.wire(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return k, nil
+}
+
+// Run runs the node's pods until ctx is done. Pods go on after that.
+func (k *Kubelet) Run(ctx context.Context) error {
+	var parts rungroup.Group
+	parts.Add("events", k.events.run)
+	parts.Add("objects", k.objects.Run)
+	parts.Add("node status", k.node.Run)
+	parts.Add("pod status", k.statuses.Run)
+	parts.Add("mirror pods", k.mirrors.Run)
+	parts.Add("volumes", k.volumes.Run)
+	parts.Add("lifecycle events", k.pleg.Run)
+	parts.Add("workers", k.workers.Run)
+	parts.Add("probes", k.probes.Run)
+	parts.Add("probe results", k.passProbeResults)
+	parts.Add("sync loop", k.loop.Run)
+	parts.Add("static pods", k.files.Run)
+	parts.Add("API pods", k.api.Run)
+	parts.Add("server", k.server.Run)
+	return parts.Run(ctx)
+}
+
+// Ready is closed once the API has the node as ready.
+func (k *Kubelet) Ready() <-chan struct{} { return k.node.Ready() }
+
+// SetManifests takes the documents of the manifest folder, all that are in
+// force. Until it is called the source "file" has not been seen, and no pod is
+// removed.
+func (k *Kubelet) SetManifests(docs []manifest.Document) { k.files.Update(docs) }
+
+// CheckManifest says why a document cannot be a static pod of this node.
+func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault { return k.files.Check(d) }
+
+// Pods returns the node's pods with their status as last computed.
+func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }
+
+// StopPods stops every pod on the runtime, each within its grace period, and
+// removes its sandbox. Run must have ended; the API and the pods' volumes stay
+// as they are, so that the next Run starts the same pods again.
+func (k *Kubelet) StopPods(ctx context.Context, step func(string)) error {
+	wanted := map[types.UID]*v1.Pod{}
+	for _, pod := range k.loop.Pods() {
+		wanted[pod.UID] = pod
+	}
+	return stopPods(ctx, k.runtime, k.syncer, wanted, step)
+}
+
+// Close ends the connection to the runtime.
+func (k *Kubelet) Close() error { return k.conn.Close() }
+
+// StopAll stops every pod on a runtime that no kubelet uses now.
+func StopAll(ctx context.Context, endpoint string, step func(string)) (err error) {
+	conn, err := cri.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return stopPods(ctx, cri.New(conn, cri.Config{}), nil, nil, step)
+}

@@ -1,0 +1,112 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+)
+
+// stopLimit bounds the stop of one group of pods beyond their grace periods.
+const stopLimit = 2 * time.Minute
+
+// A stopper stops what runs of one pod that is wanted.
+type stopper interface {
+	SyncTerminating(ctx context.Context, pod *v1.Pod, status *observed.Status, grace *int64) error
+}
+
+// stopPods stops every pod that the runtime has, those of lower priority
+// first, as upstream does when a node shuts down: what the others lean on goes
+// last. Of a pod that is not in wanted nothing is known but its containers: it
+// gets the default grace period and no hooks.
+func stopPods(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted map[types.UID]*v1.Pod, step func(string)) error {
+	pods, err := runtime.Pods(ctx)
+	if err != nil {
+		return fmt.Errorf("list what runs: %w", err)
+	}
+	groups := map[int32][]observed.Pod{}
+	for _, pod := range pods {
+		if running(pod) {
+			groups[priority(wanted[pod.UID])] = append(groups[priority(wanted[pod.UID])], pod)
+		}
+	}
+	var errs []error
+	for _, p := range slices.Sorted(maps.Keys(groups)) {
+		step(fmt.Sprintf("stopping %s", names(groups[p])))
+		errs = append(errs, stopGroup(ctx, runtime, syncer, wanted, groups[p]))
+	}
+	return errors.Join(errs...)
+}
+
+func stopGroup(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted map[types.UID]*v1.Pod, pods []observed.Pod) error {
+	errs := make([]error, len(pods))
+	var group sync.WaitGroup
+	for i, p := range pods {
+		group.Go(func() {
+			grace := gracePeriod(wanted[p.UID])
+			ctx, cancel := context.WithTimeout(ctx, grace+stopLimit)
+			defer cancel()
+			if err := stopPod(ctx, runtime, syncer, wanted[p.UID], p); err != nil {
+				errs[i] = fmt.Errorf("stop pod %s/%s: %w", p.Namespace, p.Name, err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+func stopPod(ctx context.Context, runtime *cri.Runtime, syncer stopper, pod *v1.Pod, seen observed.Pod) error {
+	if pod != nil {
+		status, err := runtime.Inspect(ctx, seen.UID)
+		if err != nil {
+			return err
+		}
+		return syncer.SyncTerminating(ctx, pod, status, nil)
+	}
+	errs := make([]error, len(seen.Containers))
+	var group sync.WaitGroup
+	for i, c := range seen.Containers {
+		group.Go(func() { errs[i] = runtime.StopContainer(ctx, c.ID, gracePeriod(nil)) })
+	}
+	group.Wait()
+	for _, s := range seen.Sandboxes {
+		errs = append(errs, runtime.StopSandbox(ctx, s.ID))
+	}
+	return errors.Join(errs...)
+}
+
+func running(pod observed.Pod) bool {
+	return slices.ContainsFunc(pod.Sandboxes, func(s observed.Sandbox) bool { return s.State == observed.Running }) ||
+		slices.ContainsFunc(pod.Containers, func(c observed.Container) bool { return c.State == observed.Running })
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod == nil || pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+func gracePeriod(pod *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	if pod != nil && pod.Spec.TerminationGracePeriodSeconds != nil {
+		seconds = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func names(pods []observed.Pod) string {
+	if len(pods) == 1 {
+		return "pod " + pods[0].Namespace + "/" + pods[0].Name
+	}
+	return fmt.Sprintf("%d pods", len(pods))
+}

@@ -1,0 +1,88 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+)
+
+// What parts ask about this node, from the Node as the API last had it.
+
+func (k *Kubelet) port() int {
+	return k.cfg.Listeners[0].Addr().(*net.TCPAddr).Port
+}
+
+func (k *Kubelet) addresses() []string {
+	ips := make([]string, len(k.cfg.Addresses))
+	for i, a := range k.cfg.Addresses {
+		ips[i] = a.String()
+	}
+	return ips
+}
+
+func (k *Kubelet) allocatable() v1.ResourceList {
+	if node := k.node.Node(); node != nil {
+		return node.Status.Allocatable
+	}
+	return nil
+}
+
+// podNode is this node as pods' configurations need it.
+func (k *Kubelet) podNode() *podfiles.Node {
+	n := &podfiles.Node{
+		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
+		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.hostDNS, PodLogs: k.cfg.LogDir,
+	}
+	if node := k.node.Node(); node != nil {
+		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
+	}
+	return n
+}
+
+// errNotRegistered is returned by nodeUID before the API knows the node.
+var errNotRegistered = errors.New("the node is not registered yet")
+
+func (k *Kubelet) nodeUID(context.Context) (types.UID, error) {
+	if node := k.node.Node(); node != nil {
+		return node.UID, nil
+	}
+	return "", errNotRegistered
+}
+
+// retryAt says when a pod is to be looked at though nothing happens: at the end
+// of a back-off or of its activeDeadlineSeconds, whichever comes first.
+func (k *Kubelet) retryAt(pod *v1.Pod) (time.Time, bool) {
+	retry, retries := k.syncer.RetryAt(pod.UID)
+	deadline, ends := k.statuses.Deadline(pod)
+	if ends && (!retries || deadline.Before(retry)) {
+		return deadline, true
+	}
+	return retry, retries
+}
+
+// toldStatus makes of a function what the prober asks for the status that the
+// API has.
+type toldStatus func(uid types.UID) (v1.PodStatus, bool)
+
+// Get calls the function.
+func (f toldStatus) Get(uid types.UID) (v1.PodStatus, bool) { return f(uid) }
+
+func (k *Kubelet) told(uid types.UID) (v1.PodStatus, bool) { return k.statuses.Get(uid) }
+
+// passProbeResults tells the workers whose probes have a new answer.
+func (k *Kubelet) passProbeResults(ctx context.Context) error {
+	for {
+		select {
+		case uid := <-k.probes.Updates():
+			k.workers.Poke(uid)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package kubelet
+
+import (
+	"context"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/probehandler"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
+	"github.com/holdfast-dev/holdfast/internal/version"
+)
+
+// The sources of pods.
+const (
+	sourceFile = "file"
+	sourceAPI  = "api"
+)
+
+// wire makes every part and tells each whom it talks to. Later parts are
+// reached through methods of k, which are called only once Run runs.
+func (k *Kubelet) wire() error {
+	if err := k.wireHost(); err != nil {
+		return err
+	}
+	k.wireRuntime()
+	k.wirePods()
+	k.wireSources()
+	k.wireServer()
+	return nil
+}
+
+// wireHost makes what looks at this machine and tells the API about it.
+func (k *Kubelet) wireHost() error {
+	log := k.cfg.Log
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	k.hostDNS = podfiles.ParseResolvConf(text)
+	k.events = newRecorder(k.cfg.Client, k.cfg.NodeName)
+	k.cgroups, err = podcgroup.New(podcgroup.Config{Parent: k.cfg.CgroupParent, Log: log.With("part", "podcgroup")})
+	if err != nil {
+		return err
+	}
+	k.runtime = cri.New(k.conn, cri.Config{Log: log.With("part", "cri")})
+	k.node = nodestatus.New(nodestatus.Config{
+		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
+		Runtime: k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
+		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
+		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}},
+	})
+	return nil
+}
+
+// wireRuntime makes what watches the runtime and the objects that pods use.
+func (k *Kubelet) wireRuntime() {
+	log := k.cfg.Log
+	k.cache = observed.NewCache()
+	k.pleg = pleg.New(pleg.Config{Runtime: k.runtime, Cache: k.cache, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics})
+	k.objects = objects.New(objects.Config{Client: k.cfg.Client, Log: log.With("part", "objects")})
+	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin")})
+	k.volumes = volumemanager.New(volumemanager.Config{
+		Log: log.With("part", "volumemanager"), Mounts: host, SubPaths: host, Folders: host,
+		Holder: k.objects, Objects: k.objects,
+		Host: func() podvolumes.Host { return podvolumes.Host{Allocatable: k.allocatable()} },
+	})
+	k.objects.Subscribe(func(uid types.UID) {
+		k.volumes.Poke(uid)
+		k.workers.Poke(uid)
+	})
+}
+
+// wirePods makes what runs pods.
+func (k *Kubelet) wirePods() {
+	log := k.cfg.Log
+	k.probeMetrics = prometheus.NewRegistry()
+	k.probes = prober.New(prober.Config{
+		Handler: probehandler.New(k.runtime, version.Kubernetes), Statuses: k.cache, Told: toldStatus(k.told), Events: k.events,
+		HostIP: func() string { return k.cfg.Addresses[0].String() }, Metrics: k.probeMetrics, Log: log.With("part", "prober"),
+	})
+	k.statuses = podstatus.New(podstatus.Config{
+		Log: log.With("part", "podstatus"), Pods: k.cfg.Client.CoreV1(),
+		Terminating:      func(uid types.UID) bool { return k.workers.IsTerminating(uid) },
+		CouldHaveRunning: func(uid types.UID) bool { return k.workers.CouldHaveRunning(uid) },
+		Probes:           k.probes,
+		HostIPs:          k.addresses,
+	})
+	k.syncer = podsync.New(podsync.Config{
+		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
+		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: podfolder.New(k.cfg.Dir, k.cfg.LogDir),
+		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes,
+	})
+	k.workers = podworker.New(podworker.Config{
+		Log: log.With("part", "podworker"), Syncer: k.syncer, Cache: k.cache, Recorder: k.events,
+		Refresh: k.pleg.Poke, RetryAt: k.retryAt, Finished: k.statuses.SetTerminated,
+	})
+	k.mirrors = mirror.New(mirror.Config{
+		Log: log.With("part", "mirror"), Pods: k.cfg.Client.CoreV1(), Node: k.cfg.NodeName, NodeUID: k.nodeUID, Recorder: k.events,
+	})
+	k.loop = syncloop.New(syncloop.Config{
+		Log: log.With("part", "syncloop"), Desired: desired.New(sourceFile, sourceAPI), Workers: k.workers,
+		Statuses: k.statuses, Store: k.statuses, Runtime: k.pleg, Mirrors: k.mirrors, Recorder: k.events,
+		Events: k.pleg.Events(), Ended: k.workers.Ended(),
+		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
+	})
+}
+
+// wireSources makes what says which pods to run.
+func (k *Kubelet) wireSources() {
+	k.files = podsource.NewFile(podsource.FileConfig{
+		Node: k.cfg.NodeName, AllowAPIReferences: k.cfg.AllowAPIReferences, Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
+	})
+	k.api = podsource.NewAPI(podsource.APIConfig{
+		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
+	})
+}
+
+// wireServer makes the HTTP API.
+func (k *Kubelet) wireServer() {
+	k.server = server.New(server.Config{
+		Listeners: k.cfg.Listeners, Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs,
+		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
+		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
+		LogDir: k.cfg.LogDir, Metrics: k.cfg.Metrics, Probes: k.probeMetrics, Log: k.cfg.Log.With("part", "server"),
+		Checks: []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
+	})
+}
+
+// admit asks whether this node takes a pod beside others.
+func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
+	refusal := podadmit.Admit(podadmit.Node{
+		Node:     k.node.Node(),
+		Features: podadmit.Features{Probes: true, ActiveDeadline: true, AppArmor: hoststats.AppArmor()},
+	}, pod, others)
+	if refusal != nil {
+		return refusal.Reason, refusal.Message, false
+	}
+	return "", "", true
+}
+
+// sweep removes what is on disk and in cgroups of pods that are not known.
+func (k *Kubelet) sweep(ctx context.Context, known func(types.UID) bool) error {
+	if err := k.volumes.Sweep(ctx, known); err != nil {
+		return err
+	}
+	return k.cgroups.Sweep(known)
+}

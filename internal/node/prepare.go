@@ -1,0 +1,234 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/holdfast-dev/holdfast/internal/atomicfile"
+	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/localapi"
+	"github.com/holdfast-dev/holdfast/internal/localapi/faultevents"
+	"github.com/holdfast-dev/holdfast/internal/localapi/objects"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+	"github.com/holdfast-dev/holdfast/internal/runtimehost"
+)
+
+// prepare makes every part. None of them runs yet, but the ports are taken.
+func (n *node) prepare(ctx context.Context) error {
+	last, err := loadSaved(n.in)
+	if err != nil {
+		return err
+	}
+	endpoint, err := n.prepareRuntime()
+	if err != nil {
+		return err
+	}
+	if err := n.prepareAPI(ctx, last); err != nil {
+		return err
+	}
+	n.metrics = prometheus.NewRegistry()
+	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := n.prepareKubelet(ctx, last, endpoint); err != nil {
+		return err
+	}
+	if err := n.prepareManifests(); err != nil {
+		return err
+	}
+	running := n.cfg
+	running.APIPort, running.KubeletPort = new(n.api.Port()), new(n.kubeletPort())
+	return save(n.in, running)
+}
+
+// prepareRuntime describes the private containerd, unless the user named a
+// runtime, and finds the node's own address.
+func (n *node) prepareRuntime() (endpoint string, err error) {
+	if n.cfg.ContainerRuntimeEndpoint != "" {
+		n.board.SetPart(partRuntime, "running", "the user's own: "+n.cfg.ContainerRuntimeEndpoint)
+		n.address, err = uplink()
+		return n.cfg.ContainerRuntimeEndpoint, err
+	}
+	programs, err := runtimehost.FindRuntimeDir()
+	if err != nil {
+		return "", err
+	}
+	n.address = n.in.Gateway()
+	n.host = newHost(n.in, programs, n.log.With("part", partRuntime), n.cfg.Progress)
+	return n.host.Endpoint(), nil
+}
+
+// uplink returns the address by which this machine reaches others, or loopback
+// where it has no network.
+func uplink() (netip.Addr, error) {
+	// No packet is sent: the kernel only looks up the route.
+	conn, err := net.Dial("udp4", "192.0.2.1:9") //nolint:noctx // does not wait
+	if err != nil {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil //nolint:nilerr // no network is a fact, no failure
+	}
+	addr := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return addr, conn.Close()
+}
+
+func (n *node) prepareAPI(ctx context.Context, last Config) (err error) {
+	if n.api, err = n.newAPI(pickPort(*n.cfg.APIPort, last.APIPort)); err != nil {
+		return err
+	}
+	kubeconfig, err := n.api.AdminKubeconfig()
+	if err == nil {
+		err = atomicfile.Write(n.in.Kubeconfig(), kubeconfig, 0o600)
+	}
+	if err == nil {
+		n.podsListener, err = listen(ctx, n.address, n.api.Port())
+	}
+	if err != nil {
+		return errors.Join(err, n.api.Close())
+	}
+	return nil
+}
+
+// newAPI makes the API server on the first port that is free.
+func (n *node) newAPI(ports []int) (api *localapi.Server, err error) {
+	for _, port := range ports {
+		api, err = localapi.New(localapi.Config{
+			DataDir: n.in.Path("etcd"), PKIDir: n.in.Path("pki"), RunDir: n.in.Run(),
+			Listen: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}, Names: []string{n.address.String()},
+			NodeName: n.cfg.NodeName, Log: n.log.With("part", partAPI),
+		})
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return api, err
+		}
+	}
+	return nil, fmt.Errorf("%w (choose another with --api-port, 0 for any)", err)
+}
+
+// pickPort returns the ports to try: the wanted one, or for "any free one" the
+// last one first, so that clients find the node again after a restart.
+func pickPort(wanted int, last *int) []int {
+	if wanted == 0 && last != nil && *last != 0 {
+		return []int{*last, 0}
+	}
+	return []int{wanted}
+}
+
+// listen listens on an address that the machine may not have yet: the bridge
+// comes with the container runtime.
+func listen(ctx context.Context, address netip.Addr, port int) (net.Listener, error) {
+	cfg := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		errControl := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
+		})
+		return errors.Join(err, errControl)
+	}}
+	return cfg.Listen(ctx, "tcp", netip.AddrPortFrom(address, uint16(port)).String())
+}
+
+func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string) error {
+	client, err := kubernetes.NewForConfig(n.api.KubeletConfig())
+	if err != nil {
+		return err
+	}
+	listeners, err := n.kubeletListeners(ctx, pickPort(*n.cfg.KubeletPort, last.KubeletPort))
+	if err != nil {
+		return err
+	}
+	serving, err := n.api.KubeletServing(n.address.String())
+	if err != nil {
+		return err
+	}
+	certificate, err := tls.X509KeyPair(serving.Cert, serving.Key)
+	if err != nil {
+		return fmt.Errorf("the kubelet's certificate: %w", err)
+	}
+	clientCAs := x509.NewCertPool()
+	clientCAs.AppendCertsFromPEM(n.api.CACert())
+	n.kubelet, err = kubelet.New(kubelet.Config{
+		NodeName: n.cfg.NodeName, Addresses: []netip.Addr{n.address},
+		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
+		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(),
+		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
+		Listeners: listeners, ClientCAs: clientCAs,
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil },
+		Metrics:     n.metrics, Log: n.log,
+	})
+	n.kubeletListener = listeners[0]
+	return err
+}
+
+// kubeletListeners listens on loopback and the node's address, on the first
+// port that is free.
+func (n *node) kubeletListeners(ctx context.Context, ports []int) (ls []net.Listener, err error) {
+	for _, port := range ports {
+		var loopback net.Listener
+		loopback, err = listen(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		ls = append(ls, loopback)
+		if n.address.IsLoopback() {
+			return ls, nil
+		}
+		bridge, err := listen(ctx, n.address, loopback.Addr().(*net.TCPAddr).Port)
+		if err != nil {
+			return nil, errors.Join(err, loopback.Close())
+		}
+		return append(ls, bridge), nil
+	}
+	return nil, fmt.Errorf("serve the kubelet's API: %w (choose another with --kubelet-port, 0 for any)", err)
+}
+
+func (n *node) kubeletPort() int { return n.kubeletListener.Addr().(*net.TCPAddr).Port }
+
+// prepareManifests makes what reads the manifest folder, what applies its
+// objects, and what makes events of its faults.
+func (n *node) prepareManifests() error {
+	admin, err := dynamic.NewForConfig(n.api.AdminConfig())
+	if err != nil {
+		return err
+	}
+	events, err := kubernetes.NewForConfig(n.api.AdminConfig())
+	if err != nil {
+		return err
+	}
+	n.faultEvents = faultevents.New(faultevents.Config{
+		Node: n.cfg.NodeName, Events: events.CoreV1().Events(metav1.NamespaceDefault), Log: n.log.With("part", "faultevents"),
+	})
+	n.objects = objects.New(objects.Config{
+		Client: admin, Log: n.log.With("part", "objects"),
+		Report: func(faults []manifest.Fault) { n.setFaults("objects", faults) },
+	})
+	n.manifests = manifestdir.New(manifestdir.Config{
+		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: n.in.Path("state", "manifests.json"),
+		Parser: manifest.New(), Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
+	})
+	return nil
+}
+
+// publish passes on what the manifest folder says.
+func (n *node) publish(_ context.Context, set manifestdir.Set) {
+	faults := set.Faults
+	for _, doc := range set.Documents {
+		faults = append(faults[:len(faults):len(faults)], n.kubelet.CheckManifest(doc)...)
+	}
+	n.setFaults("manifests", faults)
+	if set.Known {
+		n.kubelet.SetManifests(set.Documents)
+		n.objects.Update(set.Documents)
+	}
+}

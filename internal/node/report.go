@@ -1,0 +1,78 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/version"
+)
+
+// report tells how the node is now.
+func (n *node) report(context.Context) control.Report {
+	r := control.Report{
+		Node: n.cfg.NodeName, RootDir: n.in.Root, ID: n.in.ID, PID: os.Getpid(), Version: version.Version, Started: n.started,
+		Kubeconfig: n.in.Kubeconfig(), ManifestDir: n.cfg.ManifestDir,
+		Parts: n.board.Parts(), Faults: n.board.Faults(), Pods: []control.Pod{},
+	}
+	select {
+	case <-n.ready:
+		r.Ready = true
+	default:
+		return r // the parts are still being made
+	}
+	r.API = "https://" + n.api.Address()
+	for _, pod := range n.kubelet.Pods() {
+		p := reportPod(pod)
+		r.Pods = append(r.Pods, p)
+		if p.Reason != "" && p.Message != "" {
+			r.Faults = append(r.Faults, control.Fault{Object: "Pod " + p.Namespace + "/" + p.Name, Message: p.Reason + ": " + p.Message})
+		}
+	}
+	slices.SortFunc(r.Pods, func(a, b control.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return r
+}
+
+// reportPod makes a line of the report from a pod and its status.
+func reportPod(pod *v1.Pod) control.Pod {
+	p := control.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, Source: staticpod.Source(pod),
+		Phase: string(pod.Status.Phase), Reason: pod.Status.Reason, Message: pod.Status.Message,
+		Total: len(pod.Spec.Containers), IP: pod.Status.PodIP,
+	}
+	if pod.Status.StartTime != nil {
+		p.Started = pod.Status.StartTime.Time
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && p.Reason == "" && w.Message != "" {
+			p.Reason, p.Message = w.Reason, "container "+c.Name+": "+w.Message
+		}
+		p.Restarts += c.RestartCount
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Ready {
+			p.Ready++
+		}
+	}
+	return p
+}
+
+// setFaults puts what a finder found on the board.
+func (n *node) setFaults(finder string, faults []manifest.Fault) {
+	shown := make([]control.Fault, len(faults))
+	for i, f := range faults {
+		shown[i] = control.Fault{
+			File: f.File, Line: f.Line, Object: f.Object(), Field: f.Field, Message: f.Message, Hint: cmp.Or(f.Hint, f.Suggestion), Since: f.Since,
+		}
+	}
+	n.board.SetFaults(finder, shown)
+	n.faultEvents.Update(finder, faults)
+}

@@ -1,0 +1,53 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/holdfast-dev/holdfast/internal/atomicfile"
+	"github.com/holdfast-dev/holdfast/internal/instance"
+)
+
+// savedVersion is the format of state/node.json; docs/formats.md describes it.
+const savedVersion = 1
+
+// saved is what the next start, and commands about a node that does not run,
+// need to know of the last one.
+type saved struct {
+	Version int `json:"version"`
+	Config      // with the ports that were in use
+}
+
+func savedPath(in *instance.Instance) string { return in.Path("state", "node.json") }
+
+// loadSaved returns what the last start saved; nothing if there was none.
+func loadSaved(in *instance.Instance) (Config, error) {
+	path := savedPath(in)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, nil
+	}
+	if err != nil {
+		return Config{}, err
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return Config{}, fmt.Errorf("%s is damaged: %w (remove it; the next start writes it anew)", path, err)
+	}
+	if s.Version > savedVersion {
+		return Config{}, fmt.Errorf("%s has format %d and this program reads up to %d: %w", path, s.Version, savedVersion, instance.ErrNewer)
+	}
+	return s.Config, nil
+}
+
+// save remembers cfg for the next start.
+func save(in *instance.Instance, cfg Config) error {
+	data, err := json.MarshalIndent(saved{savedVersion, cfg}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(savedPath(in), append(data, '\n'), 0o600)
+}
