@@ -240,6 +240,24 @@ func (w *world) container(name string) string {
 	return all[0]
 }
 
+// running is how many containers of a pod run.
+func (w *world) running(name string) int {
+	w.t.Helper()
+	pods, err := cri.New(w.runtime.Conn(), cri.Config{}).Pods(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			if p.Name == name && c.State == observed.Running {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (w *world) nothingLeft(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -424,5 +442,69 @@ func TestManyPods(t *testing.T) {
 		}
 		settle()
 		w.nothingLeft(names...)
+	})
+}
+
+// TestAgentDiesAnywhere stops the agent after each number of milliseconds while
+// it starts, and then while it ends, a pod of either kind, and starts it again.
+// Calls of the runtime take a while, so that it dies in each of them.
+func TestAgentDiesAnywhere(t *testing.T) {
+	for ms := 0; ms < 200; ms += 9 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			for _, op := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox", "RemoveContainer"} {
+				w.runtime.Delay(op, 20*time.Millisecond)
+			}
+			dies := func() {
+				time.Sleep(time.Duration(ms) * time.Millisecond)
+				w.stop()
+				w.start()
+			}
+			web := pod("s", "web", static)
+			w.files(web)
+			w.create(pod("a", "db"))
+			dies()
+			w.files(web)
+			settle()
+			for _, name := range []string{"web", "db"} {
+				running := w.running(name)
+				if got := w.state(name); running != 1 || !strings.HasPrefix(got, "Running ready") {
+					t.Errorf("died after %d ms: of %s there run %d containers; its state is %s", ms, name, running, got)
+				}
+			}
+
+			w.files()
+			w.delete("db")
+			dies()
+			w.files()
+			time.Sleep(10 * time.Second)
+			settle()
+			w.nothingLeft("web", "db")
+		})
+	}
+}
+
+func TestRuntimeAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.files(pod("s", "web", static))
+		w.create(pod("a", "db"))
+		settle()
+		before := w.container("web") + w.container("db")
+		w.runtime.Stop()
+		w.create(pod("b", "late"))
+		time.Sleep(time.Minute)
+		if got := w.state("web") + ", " + w.state("db"); got != "Running ready restarts=0, Running ready restarts=0" {
+			t.Errorf("while the runtime is away: %s", got)
+		}
+		w.runtime.Restart()
+		time.Sleep(30 * time.Second)
+		settle()
+		if after := w.container("web") + w.container("db"); after != before {
+			t.Errorf("other containers run: %s, before %s", after, before)
+		}
+		if got := w.state("late"); got != "Running ready restarts=0" {
+			t.Errorf("made while the runtime was away: %s", got)
+		}
 	})
 }
