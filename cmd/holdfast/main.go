@@ -74,10 +74,11 @@ containers and the real Kubernetes API, and no control plane to install.`,
   cp web.yaml /var/lib/holdfast/manifests  # run a pod
   holdfast status                          # what runs, and what is wrong
   holdfast kubectl get pods -A             # the Kubernetes API, as anywhere`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		TraverseChildren: true, // flags before "kubectl" are ours
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		Args:             cobra.NoArgs,
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root := os.Getenv("HOLDFAST_ROOT_DIR")
 	if root == "" {
