@@ -35,6 +35,7 @@ type scripted struct {
 	hung       map[types.UID]bool  // inspections that hang
 	takes      time.Duration       // an inspection
 	noEvents   bool
+	gate       chan struct{} // if there is one, a list begins when something comes of it
 	streams    []chan *runtimeapi.ContainerEventResponse
 	lists      int
 	inspected  []types.UID
@@ -110,6 +111,13 @@ func (s *scripted) takeInspected() []types.UID {
 }
 
 func (s *scripted) Pods(ctx context.Context) ([]observed.Pod, error) {
+	if s.gate != nil {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	s.lists++
 	hangs, err := s.listHangs, s.listErr

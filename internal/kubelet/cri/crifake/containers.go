@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,11 +74,11 @@ func (f *Fake) Containers(namespace, pod, name string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var ids []string
-	for _, c := range f.containersLocked() {
+	for _, c := range f.containersLocked(func(c *container) bool {
 		m := f.sandboxes[c.sandboxID].config.GetMetadata()
-		if m.GetNamespace() == namespace && m.GetName() == pod && (name == "" || c.config.GetMetadata().GetName() == name) {
-			ids = append(ids, c.id)
-		}
+		return m.GetNamespace() == namespace && m.GetName() == pod && (name == "" || c.config.GetMetadata().GetName() == name)
+	}) {
+		ids = append(ids, c.id)
 	}
 	return ids
 }
@@ -130,13 +129,20 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	return proto.CloneOf(s)
 }
 
-// containersLocked returns all containers, oldest first.
-func (f *Fake) containersLocked() []*container {
-	return slices.SortedFunc(maps.Values(f.containers), func(a, b *container) int { return a.createdAt.Compare(b.createdAt) })
+// containersLocked returns the containers that are wanted, oldest first.
+func (f *Fake) containersLocked(wanted func(*container) bool) []*container {
+	var all []*container
+	for _, c := range f.containers {
+		if wanted(c) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *container) int { return a.createdAt.Compare(b.createdAt) })
+	return all
 }
 
 func (f *Fake) containersOfLocked(sandboxID string) []*container {
-	return slices.DeleteFunc(f.containersLocked(), func(c *container) bool { return c.sandboxID != sandboxID })
+	return f.containersLocked(func(c *container) bool { return c.sandboxID == sandboxID })
 }
 
 func (f *Fake) endLocked(c *container, exit Exit) {
@@ -275,26 +281,24 @@ func (s *runtimeService) ListContainers(_ context.Context, req *runtimeapi.ListC
 	defer s.fake.mu.Unlock()
 	filter := req.GetFilter()
 	got := &runtimeapi.ListContainersResponse{}
-	for _, c := range s.fake.containersLocked() {
-		switch {
-		case filter.GetId() != "" && filter.GetId() != c.id:
-		case filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != c.sandboxID:
-		case filter.GetState() != nil && filter.GetState().GetState() != c.state():
-		case !selects(filter.GetLabelSelector(), c.config.GetLabels()):
-		default:
-			got.Containers = append(got.Containers, &runtimeapi.Container{
-				Id:           c.id,
-				PodSandboxId: c.sandboxID,
-				Metadata:     c.config.GetMetadata(),
-				Image:        c.config.GetImage(),
-				ImageRef:     digest(c.image),
-				ImageId:      c.image.GetId(),
-				State:        c.state(),
-				CreatedAt:    c.createdAt.UnixNano(),
-				Labels:       c.config.GetLabels(),
-				Annotations:  c.config.GetAnnotations(),
-			})
-		}
+	for _, c := range s.fake.containersLocked(func(c *container) bool {
+		return (filter.GetId() == "" || filter.GetId() == c.id) &&
+			(filter.GetPodSandboxId() == "" || filter.GetPodSandboxId() == c.sandboxID) &&
+			(filter.GetState() == nil || filter.GetState().GetState() == c.state()) &&
+			selects(filter.GetLabelSelector(), c.config.GetLabels())
+	}) {
+		got.Containers = append(got.Containers, &runtimeapi.Container{
+			Id:           c.id,
+			PodSandboxId: c.sandboxID,
+			Metadata:     c.config.GetMetadata(),
+			Image:        c.config.GetImage(),
+			ImageRef:     digest(c.image),
+			ImageId:      c.image.GetId(),
+			State:        c.state(),
+			CreatedAt:    c.createdAt.UnixNano(),
+			Labels:       c.config.GetLabels(),
+			Annotations:  c.config.GetAnnotations(),
+		})
 	}
 	return got, nil
 }

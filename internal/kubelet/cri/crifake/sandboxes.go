@@ -3,7 +3,6 @@ package crifake
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -67,17 +66,25 @@ func (f *Fake) Sandboxes(namespace, pod string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var ids []string
-	for _, s := range f.sandboxesLocked() {
-		if m := s.config.GetMetadata(); m.GetNamespace() == namespace && m.GetName() == pod {
-			ids = append(ids, s.id)
-		}
+	for _, s := range f.sandboxesLocked(func(s *sandbox) bool {
+		m := s.config.GetMetadata()
+		return m.GetNamespace() == namespace && m.GetName() == pod
+	}) {
+		ids = append(ids, s.id)
 	}
 	return ids
 }
 
-// sandboxesLocked returns all sandboxes, oldest first.
-func (f *Fake) sandboxesLocked() []*sandbox {
-	return slices.SortedFunc(maps.Values(f.sandboxes), func(a, b *sandbox) int { return a.createdAt.Compare(b.createdAt) })
+// sandboxesLocked returns the sandboxes that are wanted, oldest first.
+func (f *Fake) sandboxesLocked(wanted func(*sandbox) bool) []*sandbox {
+	var all []*sandbox
+	for _, s := range f.sandboxes {
+		if wanted(s) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *sandbox) int { return a.createdAt.Compare(b.createdAt) })
+	return all
 }
 
 // endSandboxLocked kills what runs in a sandbox and gives back its address.
@@ -168,22 +175,20 @@ func (s *runtimeService) ListPodSandbox(_ context.Context, req *runtimeapi.ListP
 	defer s.fake.mu.Unlock()
 	filter := req.GetFilter()
 	got := &runtimeapi.ListPodSandboxResponse{}
-	for _, box := range s.fake.sandboxesLocked() {
-		switch {
-		case filter.GetId() != "" && filter.GetId() != box.id:
-		case filter.GetState() != nil && filter.GetState().GetState() != box.state():
-		case !selects(filter.GetLabelSelector(), box.config.GetLabels()):
-		default:
-			got.Items = append(got.Items, &runtimeapi.PodSandbox{
-				Id:             box.id,
-				Metadata:       box.config.GetMetadata(),
-				State:          box.state(),
-				CreatedAt:      box.createdAt.UnixNano(),
-				Labels:         box.config.GetLabels(),
-				Annotations:    box.config.GetAnnotations(),
-				RuntimeHandler: box.handler,
-			})
-		}
+	for _, box := range s.fake.sandboxesLocked(func(box *sandbox) bool {
+		return (filter.GetId() == "" || filter.GetId() == box.id) &&
+			(filter.GetState() == nil || filter.GetState().GetState() == box.state()) &&
+			selects(filter.GetLabelSelector(), box.config.GetLabels())
+	}) {
+		got.Items = append(got.Items, &runtimeapi.PodSandbox{
+			Id:             box.id,
+			Metadata:       box.config.GetMetadata(),
+			State:          box.state(),
+			CreatedAt:      box.createdAt.UnixNano(),
+			Labels:         box.config.GetLabels(),
+			Annotations:    box.config.GetAnnotations(),
+			RuntimeHandler: box.handler,
+		})
 	}
 	return got, nil
 }
