@@ -38,6 +38,7 @@ var kinds = map[string]string{
 	"internal/kubelet/desired":       "state",
 	"internal/localapi":              "root",
 	"internal/localapi/binder":       "stage",
+	"internal/localapi/podgc":        "stage",
 	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
 	"internal/mounttree":             "leaf",

@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/volume/pvprotection"
 
 	"github.com/holdfast-dev/holdfast/internal/localapi/binder"
+	"github.com/holdfast-dev/holdfast/internal/localapi/podgc"
 )
 
 const (
@@ -69,11 +70,15 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 		return nil, fmt.Errorf("make the root CA publisher: %w", err)
 	}
 	aggregation := clusterroleaggregation.NewClusterRoleAggregation(a.informers.Rbac().V1().ClusterRoles(), a.client.RbacV1())
+	owners, err := ownerController(ctx, a, meta)
+	if err != nil {
+		return nil, err
+	}
 	volumes, err := volumeControllers(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	return append(volumes,
+	return append(volumes, owners,
 		upstream("namespaces", workers(namespaces.Run, 2)),
 		upstream("serviceAccounts", workers(accounts.Run, 1)),
 		upstream("rootCA", workers(rootCA.Run, 1)),
@@ -81,6 +86,7 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 		controller{"binder", binder.New(binder.Config{
 			Client: a.client, Informers: a.informers, Node: s.cfg.NodeName, Log: s.log,
 		}).Run},
+		controller{"podGC", podgc.New(podgc.Config{Client: a.client, Informers: a.informers, Log: s.log}).Run},
 	), nil
 }
 

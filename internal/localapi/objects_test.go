@@ -243,6 +243,36 @@ func testNamespace(t *testing.T, s *Server) {
 	}
 }
 
+// What an object owns goes with it.
+func testOwners(t *testing.T, s *Server) {
+	client := clientFor(t, s.AdminConfig())
+	newNamespace(t, client, "owners")
+	configs := client.CoreV1().ConfigMaps("owners")
+	owner, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID},
+	}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreground := metav1.DeletePropagationForeground
+	if err := configs.Delete(t.Context(), "owner", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"owned", "owner"} {
+		eventually(t, name+" gone", func(ctx context.Context) (bool, error) {
+			_, err := configs.Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return true, nil
+			}
+			return false, err
+		})
+	}
+}
+
 func testService(t *testing.T, s *Server) {
 	client := clientFor(t, s.AdminConfig())
 	newNamespace(t, client, "service")

@@ -128,6 +128,7 @@ func TestAPI(t *testing.T) {
 		{"default objects", testDefaultObjects},
 		{"aggregated roles", testAggregatedRoles},
 		{"namespace", testNamespace},
+		{"owners", testOwners},
 		{"service", testService},
 		{"refused kinds", testRefusedKinds},
 		{"anonymous", testAnonymous},
