@@ -59,6 +59,7 @@ func contract(t *testing.T, s subject) {
 		{"forced removal", testForcedRemoval},
 		{"images", testImages},
 		{"events", testEvents},
+		{"lifecycle events", testGenerator},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}
