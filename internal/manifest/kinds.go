@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/storage"
 	storageinstall "k8s.io/kubernetes/pkg/apis/storage/install"
 	storagevalidation "k8s.io/kubernetes/pkg/apis/storage/validation"
-	"k8s.io/kubernetes/pkg/capabilities"
+	"k8s.io/kubernetes/pkg/capabilities" //nolint:depguard // validation reads this setting of the process, whose default refuses privileged pods
 
 	podutil "k8s.io/kubernetes/pkg/api/pod"
 )

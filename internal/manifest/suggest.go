@@ -23,8 +23,7 @@ func fieldsOf(t reflect.Type) fields {
 }
 
 func (f *fields) addAll(t reflect.Type) {
-	for i := range t.NumField() {
-		sf := t.Field(i)
+	for sf := range t.Fields() {
 		name, opts, _ := strings.Cut(sf.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !sf.IsExported():

@@ -140,10 +140,10 @@ func (v *value) locate(path string) (line, col int) {
 func pathSteps(path string) []string {
 	var steps []string
 	for path != "" {
-		switch {
-		case path[0] == '.':
+		switch path[0] {
+		case '.':
 			path = path[1:]
-		case path[0] == '[':
+		case '[':
 			step, rest, ok := strings.Cut(path[1:], "]")
 			if !ok {
 				return append(steps, step)

@@ -62,7 +62,7 @@ func show(s state) string {
 
 func TestFold(t *testing.T) {
 	type step struct {
-		after time.Duration
+		after int64             // milliseconds
 		files map[string]string // nil: the folder cannot be read
 		want  string
 	}
@@ -154,7 +154,7 @@ func TestFold(t *testing.T) {
 			var s state
 			now := time.Unix(1000, 0)
 			for i, step := range tt.steps {
-				now = now.Add(step.after * time.Millisecond)
+				now = now.Add(time.Duration(step.after) * time.Millisecond)
 				r := read(t, step.files)
 				if step.files == nil {
 					r = reading{failed: &manifest.Fault{File: "dir", Reason: manifest.ReasonUnreadable}}

@@ -88,8 +88,7 @@ func (s *scanner) scan() reading {
 }
 
 func unreadable(name string, err error) *manifest.Fault {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = fmt.Errorf("%s: %w", path.Op, path.Err)
 	}
 	return &manifest.Fault{

@@ -123,13 +123,7 @@ func (p *Pods) merge(name string, s *source, now time.Time) []Update {
 	names := make(map[types.NamespacedName]bool, len(s.set))
 	byOp := map[Op][]*corev1.Pod{}
 	for _, pod := range p.admissible(name, s) {
-		stored, known := s.pods[pod.UID]
-		current, op, changed := pod, OpAdd, true
-		if known {
-			current, op, changed = change(stored, pod)
-		} else {
-			current = adopt(pod, name, now)
-		}
+		current, op, changed := s.take(name, pod, now)
 		next[pod.UID] = current
 		names[nameOf(current)] = true
 		if changed {
@@ -153,6 +147,15 @@ func (p *Pods) merge(name string, s *source, now time.Time) []Update {
 		}
 	}
 	return updates
+}
+
+// take compares a pod with what is stored of it, and returns what is to be
+// stored and what to say of it.
+func (s *source) take(name string, pod *corev1.Pod, now time.Time) (current *corev1.Pod, op Op, changed bool) {
+	if stored, ok := s.pods[pod.UID]; ok {
+		return change(stored, pod)
+	}
+	return adopt(pod, name, now), OpAdd, true
 }
 
 func nameOf(pod *corev1.Pod) types.NamespacedName {
@@ -221,8 +224,7 @@ var local = []string{staticpod.SourceAnnotation, staticpod.MirrorAnnotation, sta
 
 func isLocal(name, _ string) bool { return slices.Contains(local, name) }
 
-// change compares a pod with what is stored of it, and returns what is to be
-// stored. Of the metadata only labels, annotations and the deletion count.
+// change does so for a pod that is known. Of the metadata only labels, annotations and the deletion count.
 func change(stored, pod *corev1.Pod) (current *corev1.Pod, op Op, changed bool) {
 	if stored.ResourceVersion != "" && stored.ResourceVersion == pod.ResourceVersion {
 		return stored, 0, false
