@@ -27,7 +27,17 @@ type checker struct {
 }
 
 func (c *checker) wrong(v *value, path, want, hint string) {
-	c.fault(v.line, v.col, ReasonWrongType, path, fmt.Sprintf("%s is wanted, not %s", want, v.describe()), "", hint)
+	is := v.describe()
+	if c.private(path) {
+		is = v.describeKind()
+	}
+	c.fault(v.line, v.col, ReasonWrongType, path, fmt.Sprintf("%s is wanted, not %s", want, is), "", hint)
+}
+
+// private reports whether the value at path may be a secret: faults are logged
+// and become events, which more people read than Secrets.
+func (c *checker) private(path string) bool {
+	return c.key.Kind == "Secret" || strings.HasSuffix(path, ".value") && strings.Contains(path, ".env[")
 }
 
 // duplicates reports the keys that a mapping has more than once.
@@ -113,7 +123,7 @@ func (c *checker) list(v *value, t reflect.Type, path string) {
 	}
 	if v.shape != sequence {
 		hint := "begin each item with \"- \""
-		if v.shape == scalar {
+		if v.shape == scalar && !c.private(path) {
 			hint = "write [" + v.text + "], or one line a value that begins with \"- \""
 		}
 		c.wrong(v, path, "a list", hint)
@@ -129,9 +139,14 @@ func (c *checker) text(v *value, path string) {
 		c.wrong(v, path, "text", "begin a text of several lines with \"|\" after the colon")
 		return
 	}
-	if _, ok := v.data.(string); !ok {
-		c.wrong(v, path, "text", fmt.Sprintf("put it in quotes: %q", v.text))
+	if _, ok := v.data.(string); ok {
+		return
 	}
+	hint := "put it in quotes"
+	if !c.private(path) {
+		hint += fmt.Sprintf(": %q", v.text)
+	}
+	c.wrong(v, path, "text", hint)
 }
 
 func (c *checker) boolean(v *value, path string) {

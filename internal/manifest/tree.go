@@ -67,8 +67,21 @@ func (v *value) str(name string) string {
 	return ""
 }
 
-// describe names the value for a message: `number 8080`, `a list`.
+// describe names the value for a message: `the number 8080`, `a list`.
 func (v *value) describe() string {
+	if v.shape != scalar || v.data == nil {
+		return v.describeKind()
+	}
+	text := v.text
+	if _, ok := v.data.(string); ok {
+		text = strconv.Quote(shorten(v.text, 40))
+	}
+	_, kind, _ := strings.Cut(v.describeKind(), " ")
+	return "the " + kind + " " + text
+}
+
+// describeKind names what kind of value it is, and not the value.
+func (v *value) describeKind() string {
 	switch v.shape {
 	case mapping:
 		return "a mapping"
@@ -80,11 +93,11 @@ func (v *value) describe() string {
 	case nil:
 		return "nothing"
 	case bool:
-		return "the boolean " + v.text
+		return "a boolean"
 	case string:
-		return "the text " + strconv.Quote(shorten(v.text, 40))
+		return "a text"
 	default:
-		return "the number " + v.text
+		return "a number"
 	}
 }
 

@@ -62,6 +62,9 @@ func (s state) equal(o state) bool {
 //     faults. So a copy never takes over,
 //     and a document that moved to another file is no change but of its place.
 //   - A document that is nowhere goes once it has been gone for the settle time.
+//   - A document that is new to a file, while one of its kind is missing from
+//     there, waits for what becomes of that: it may be a new name for the same
+//     thing, and the two must not run side by side.
 //
 // It returns the next state and after how long a missing document is due; 0 if
 // none is.
@@ -76,6 +79,7 @@ func fold(prev state, r reading, now time.Time, settle time.Duration) (state, ti
 	next.keepBroken(prev, r)
 	next.choose(prev, r)
 	wait := next.miss(prev, now, settle)
+	next.hold(prev)
 	next.faults = sinceWhen(next.faults, prev.set.Faults, now)
 	next.set = next.makeSet(next.faults)
 	next.set.Known = true
@@ -183,6 +187,22 @@ func (s *state) miss(prev state, now time.Time, settle time.Duration) (wait time
 		}
 	}
 	return wait
+}
+
+// hold leaves out new documents that may be missing ones by another name. What
+// is missing always is in force itself, so that the wait is known.
+func (s *state) hold(prev state) {
+	type origin struct{ file, kind string }
+	missing := map[origin]bool{}
+	for key, e := range s.inForce {
+		if !e.gone.IsZero() {
+			missing[origin{e.document.File, key.Kind}] = true
+		}
+	}
+	maps.DeleteFunc(s.inForce, func(key manifest.Key, e entry) bool {
+		_, known := prev.inForce[key]
+		return !known && missing[origin{e.document.File, key.Kind}]
+	})
 }
 
 // sinceWhen sorts faults and gives each the time at which it was first seen.

@@ -139,6 +139,17 @@ func TestFold(t *testing.T) {
 			{1, m{"a": "x=1", "b": "x=2"}, "w=1@b x=1@a !b:duplicate"},
 			{2000, m{"a": "x=1", "b": "x=2"}, "x=1@a !b:duplicate"},
 		}},
+		{"a new name in a file: the old goes and the new comes together", []step{
+			{0, m{"a": "x=1 z=1", "b": "v=1"}, "v=1@b x=1@a z=1@a"},
+			{1, m{"a": "w=1 z=2", "b": "v=1 u=1"}, "u=1@b v=1@b x=1@a z=2@a"},
+			{1999, m{"a": "w=1 z=2", "b": "v=1 u=1"}, "u=1@b v=1@b x=1@a z=2@a"},
+			{1, m{"a": "w=1 z=2", "b": "v=1 u=1"}, "u=1@b v=1@b w=1@a z=2@a"},
+		}},
+		{"a new name in a file, and the old name in another", []step{
+			{0, m{"a": "x=1"}, "x=1@a"},
+			{1, m{"a": "w=1"}, "x=1@a"},
+			{1, m{"a": "w=1", "b": "x=1"}, "w=1@a x=1@b"},
+		}},
 		{"the folder is away", []step{
 			{0, m{"a": "x=1", "b": "!"}, "x=1@a !b"},
 			{1, nil, "x=1@a* !b !dir"},
