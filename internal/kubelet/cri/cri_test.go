@@ -88,7 +88,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("got %v, want %s", err, test.text)
 			}
 			for _, ours := range []error{observed.ErrNotFound, observed.ErrUnavailable, context.DeadlineExceeded, context.Canceled} {
-				if got := errors.Is(err, ours); got != (ours == test.want) {
+				if got := errors.Is(err, ours); got != errors.Is(test.want, ours) {
 					t.Errorf("is %q = %v", ours, got)
 				}
 			}
@@ -300,7 +300,11 @@ func TestDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	if got, err := cri.New(conn, cri.Config{}).Version(t.Context()); err != nil || got.GetRuntimeName() != "crifake" {
 		t.Errorf("version = %v, %v", got, err)
 	}

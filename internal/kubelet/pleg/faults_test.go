@@ -188,8 +188,8 @@ func TestFaults(t *testing.T) {
 
 	// Two inspections hang; the others' pods are served meanwhile.
 	takeBack := w.fake.Inject(crifake.Fault{Op: "ContainerStatus", Hang: true, Match: func(req any) bool {
-		id := req.(*runtimeapi.ContainerStatusRequest).GetContainerId() //nolint:errcheck // it is one
-		return id == ids[1] || id == ids[2]
+		status, ok := req.(*runtimeapi.ContainerStatusRequest)
+		return ok && (status.GetContainerId() == ids[1] || status.GetContainerId() == ids[2])
 	}})
 	for i := 1; i <= 5; i++ {
 		if err := w.fake.Exit(ids[i], 1); err != nil {

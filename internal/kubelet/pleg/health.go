@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -108,10 +109,7 @@ func (g *Generator) age() time.Duration {
 }
 
 func (h *health) callsLocked(d time.Duration) []Call {
-	oldest := map[call]time.Time{}
-	for c, since := range h.calls {
-		oldest[c] = since
-	}
+	oldest := maps.Clone(h.calls)
 	if !h.unlisted.IsZero() {
 		oldest[call{name: listCall}] = h.unlisted
 	}

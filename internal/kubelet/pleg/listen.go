@@ -60,7 +60,7 @@ func (g *Generator) listen(ctx context.Context) {
 func (g *Generator) logStreamEnd(err, was error) {
 	switch {
 	case errors.Is(err, observed.ErrNoEvents) && !errors.Is(was, observed.ErrNoEvents):
-		g.log.Info("runtime has no event stream; listing its pods more often instead", "period", g.cfg.Period)
+		g.log.Info("runtime has no event stream; listing its pods more often instead")
 	case was == nil:
 		g.log.Warn("event stream of the runtime broke; opening it again", "err", err)
 	}

@@ -1,4 +1,4 @@
-// Package pleg, the pod lifecycle event generator, watches the container
+// Package pleg is the pod lifecycle event generator: it watches the container
 // runtime and keeps the status cache true.
 //
 // It reads the runtime's list of all pods at every relist, its stream of
