@@ -84,9 +84,12 @@ func (f Fault) Text() string {
 	return b.String()
 }
 
-// Same reports whether two faults are the same one, though an edit elsewhere in
-// the file may have moved it.
-func (f Fault) Same(o Fault) bool {
-	f.Line, f.Column, f.Since = o.Line, o.Column, o.Since
-	return f == o
+// Identity returns the fault without what an edit elsewhere in the file may
+// change: two faults are the same one if their identities are equal.
+func (f Fault) Identity() Fault {
+	f.Line, f.Column, f.Since = 0, 0, time.Time{}
+	return f
 }
+
+// Same reports whether two faults are the same one.
+func (f Fault) Same(o Fault) bool { return f.Identity() == o.Identity() }

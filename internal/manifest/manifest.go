@@ -134,10 +134,21 @@ func (p *Parser) Parse(file string, data []byte) Reading {
 	return r
 }
 
+// maxFileFaults is the most faults that one file reports.
+const maxFileFaults = 50
+
 func (r *Reading) addFaults(file string, faults []Fault) {
 	for _, f := range faults {
 		f.File = file
-		r.Faults = append(r.Faults, f)
+		switch {
+		case len(r.Faults) < maxFileFaults:
+			r.Faults = append(r.Faults, f)
+		case len(r.Faults) == maxFileFaults:
+			r.Faults = append(r.Faults, Fault{
+				File: file, Line: f.Line, Reason: f.Reason,
+				Message: "more faults follow", Hint: "mend those before this line first",
+			})
+		}
 	}
 }
 

@@ -192,3 +192,13 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestParseStopsReporting(t *testing.T) {
+	r := New().Parse("a.yaml", []byte(strings.Repeat("---\nkind: Nonsense\n", 1000)))
+	if got, want := len(r.Faults), maxFileFaults+1; got != want {
+		t.Fatalf("got %d faults, want %d", got, want)
+	}
+	if got, want := r.Faults[maxFileFaults].String(), "a.yaml:102: more faults follow; mend those before this line first"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -207,11 +207,15 @@ func (s *state) hold(prev state) {
 
 // sinceWhen sorts faults and gives each the time at which it was first seen.
 func sinceWhen(faults, before []manifest.Fault, now time.Time) []manifest.Fault {
+	since := make(map[manifest.Fault]time.Time, len(before))
+	for _, f := range before {
+		since[f.Identity()] = f.Since
+	}
 	dated := slices.Clone(faults)
 	for i, f := range dated {
 		dated[i].Since = now
-		if j := slices.IndexFunc(before, f.Same); j >= 0 {
-			dated[i].Since = before[j].Since
+		if t, ok := since[f.Identity()]; ok {
+			dated[i].Since = t
 		}
 	}
 	slices.SortStableFunc(dated, func(a, b manifest.Fault) int {

@@ -204,14 +204,14 @@ func (d *Dir) read(ctx context.Context) time.Duration {
 
 // report logs what began and what ended.
 func (d *Dir) report(before, now Set) {
-	has := func(in []manifest.Fault, f manifest.Fault) bool { return slices.ContainsFunc(in, f.Same) }
+	old, current := identities(before.Faults), identities(now.Faults)
 	for _, f := range now.Faults {
-		if !has(before.Faults, f) {
+		if !old[f.Identity()] {
 			d.log.Warn("a manifest is not good; what ran stays", "fault", f.String())
 		}
 	}
 	for _, f := range before.Faults {
-		if !has(now.Faults, f) {
+		if !current[f.Identity()] {
 			d.log.Info("a manifest is good again, or gone", "fault", f.String())
 		}
 	}
@@ -220,4 +220,12 @@ func (d *Dir) report(before, now Set) {
 			d.log.Info("not a manifest: ignored", "file", name)
 		}
 	}
+}
+
+func identities(faults []manifest.Fault) map[manifest.Fault]bool {
+	all := make(map[manifest.Fault]bool, len(faults))
+	for _, f := range faults {
+		all[f.Identity()] = true
+	}
+	return all
 }

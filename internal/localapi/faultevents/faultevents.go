@@ -102,9 +102,7 @@ func (r *Recorder) wanted() map[string]manifest.Fault {
 	all := map[string]manifest.Fault{}
 	for _, faults := range r.mu.wanted {
 		for _, f := range faults {
-			key := f
-			key.Line, key.Column, key.Since = 0, 0, time.Time{}
-			all[key.String()] = f
+			all[f.Identity().String()] = f
 		}
 	}
 	return all
