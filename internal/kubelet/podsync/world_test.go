@@ -53,8 +53,8 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 	t.Helper()
 	fake := crifake.Start(t)
 	fake.AddImage(image)
-	fake.Conn().Connect()
 	for state := fake.Conn().GetState(); state != connectivity.Ready; state = fake.Conn().GetState() {
+		fake.Conn().Connect() // again after a try that took too long
 		fake.Conn().WaitForStateChange(t.Context(), state)
 	}
 	w := &world{
