@@ -32,6 +32,7 @@ type api struct {
 	loopback  *rest.Config
 	informers informers.SharedInformerFactory
 	stop      <-chan struct{} // closed when the server stops
+	storages  *storages
 }
 
 // preparedServer is upstream's own unexported prepared server.
@@ -63,6 +64,8 @@ func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.storages = &storages{RESTOptionsGetter: cfg.RESTOptionsGetter}
+	cfg.RESTOptionsGetter = a.storages
 	if err := s.secureConfig(ctx, cfg, a); err != nil {
 		return nil, err
 	}
@@ -73,6 +76,7 @@ func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
 	server.ShutdownTimeout = shutdownTimeout
 	if err := s.install(server, cfg, factory, a); err != nil {
 		server.Destroy()
+		a.storages.close()
 		return nil, err
 	}
 	cfg.OpenAPIV3Config.Definitions = nil // only installing needed them

@@ -175,7 +175,10 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 	defer servers.Wait()
 	defer stopServer()
 	errs := make(chan error, len(s.listeners)+1) // one for each sender
-	servers.Go(func() { errs <- a.prepared.RunWithContext(serverCtx) })
+	servers.Go(func() {
+		errs <- a.prepared.RunWithContext(serverCtx)
+		a.storages.close()
+	})
 	for _, l := range s.listeners[1:] {
 		servers.Go(func() { errs <- s.Serve(serverCtx, l) })
 	}
