@@ -113,6 +113,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("node status", k.node.Run)
 	parts.Add("pod status", k.statuses.Run)
 	parts.Add("mirror pods", k.mirrors.Run)
+	parts.Add("registration", k.pokeMirrors)
 	parts.Add("volumes", k.volumes.Run)
 	parts.Add("lifecycle events", k.pleg.Run)
 	parts.Add("workers", k.workers.Run)

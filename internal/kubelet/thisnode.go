@@ -33,6 +33,13 @@ func (k *Kubelet) allocatable() v1.ResourceList {
 	return nil
 }
 
+func (k *Kubelet) labels() map[string]string {
+	if node := k.node.Node(); node != nil {
+		return node.Labels
+	}
+	return nil
+}
+
 // podNode is this node as pods' configurations need it.
 func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{
@@ -74,6 +81,17 @@ type toldStatus func(uid types.UID) (v1.PodStatus, bool)
 func (f toldStatus) Get(uid types.UID) (v1.PodStatus, bool) { return f(uid) }
 
 func (k *Kubelet) told(uid types.UID) (v1.PodStatus, bool) { return k.statuses.Get(uid) }
+
+// pokeMirrors has the mirrors made that waited for the node to be registered.
+func (k *Kubelet) pokeMirrors(ctx context.Context) error {
+	select {
+	case <-k.node.Registered():
+		k.mirrors.Poke()
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
 
 // passProbeResults tells the workers whose probes have a new answer.
 func (k *Kubelet) passProbeResults(ctx context.Context) error {

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"os"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -62,7 +63,9 @@ func (k *Kubelet) wireHost() error {
 	}
 	k.hostDNS = podfiles.ParseResolvConf(text)
 	k.events = newRecorder(k.cfg.Client, k.cfg.NodeName)
-	k.cgroups, err = podcgroup.New(podcgroup.Config{Parent: k.cfg.CgroupParent, Log: log.With("part", "podcgroup")})
+	k.cgroups, err = podcgroup.New(podcgroup.Config{
+		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, Log: log.With("part", "podcgroup"),
+	})
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (k *Kubelet) wireRuntime() {
 	k.volumes = volumemanager.New(volumemanager.Config{
 		Log: log.With("part", "volumemanager"), Mounts: host, SubPaths: host, Folders: host,
 		Holder: k.objects, Objects: k.objects,
-		Host: func() podvolumes.Host { return podvolumes.Host{Allocatable: k.allocatable()} },
+		Host: func() podvolumes.Host { return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels()} },
 	})
 	k.objects.Subscribe(func(uid types.UID) {
 		k.volumes.Poke(uid)
@@ -154,7 +157,7 @@ func (k *Kubelet) wireServer() {
 func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
 	refusal := podadmit.Admit(podadmit.Node{
 		Node:     k.node.Node(),
-		Features: podadmit.Features{Probes: true, ActiveDeadline: true, AppArmor: hoststats.AppArmor()},
+		Features: podadmit.Features{Probes: true, ActiveDeadline: true, ReadinessGates: true, AppArmor: hoststats.AppArmor()},
 	}, pod, others)
 	if refusal != nil {
 		return refusal.Reason, refusal.Message, false

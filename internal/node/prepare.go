@@ -137,7 +137,9 @@ func listen(ctx context.Context, address netip.Addr, port int) (net.Listener, er
 }
 
 func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string) error {
-	client, err := kubernetes.NewForConfig(n.api.KubeletConfig())
+	config := n.api.KubeletConfig()
+	config.QPS = -1 // the server is this process and bounds what it takes on
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
