@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,15 +127,15 @@ func (a *Applier) prune(ctx context.Context, docs []manifest.Document) bool {
 		wanted[d.Key] = true
 	}
 	done := true
-	for i := len(kinds) - 1; i >= 0; i-- { // what needs others goes before them
-		list, err := resources[kinds[i]].in(a.cfg.Client, "").List(ctx, metav1.ListOptions{LabelSelector: Label})
+	for _, kind := range slices.Backward(kinds) { // what needs others goes before them
+		list, err := resources[kind].in(a.cfg.Client, "").List(ctx, metav1.ListOptions{LabelSelector: Label})
 		if err != nil {
-			a.logPrune(ctx, kinds[i], err)
+			a.logPrune(ctx, kind, err)
 			done = false
 			continue
 		}
 		for _, obj := range list.Items {
-			key := manifest.Key{Group: resources[kinds[i]].Group, Kind: kinds[i], Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			key := manifest.Key{Group: resources[kind].Group, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 			if wanted[key] || !ours(&obj) || obj.GetDeletionTimestamp() != nil {
 				continue
 			}
