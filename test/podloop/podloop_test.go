@@ -5,6 +5,7 @@ package podloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -32,6 +33,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
@@ -46,6 +48,9 @@ type noVolumes struct{}
 func (noVolumes) WaitForMount(context.Context, *v1.Pod) error { return nil }
 func (noVolumes) Paths(types.UID) map[string]string           { return nil }
 func (noVolumes) Unmount(context.Context, types.UID) error    { return nil }
+func (noVolumes) SubPath(context.Context, podvolumes.SubPath) (string, error) {
+	return "", errors.New("no volumes")
+}
 
 type noCgroups struct{}
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -96,12 +95,4 @@ func HostsMount(path string) *runtimeapi.Mount {
 // TerminationMount returns the mount of a termination message file.
 func TerminationMount(c *v1.Container, path string) *runtimeapi.Mount {
 	return &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path, SelinuxRelabel: true}
-}
-
-// A SubpathTarget says for which mount a path inside a volume is held open.
-type SubpathTarget struct {
-	UID       types.UID
-	Volume    string
-	Container string
-	Index     int // of the mount in the container
 }

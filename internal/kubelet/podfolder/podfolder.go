@@ -1,6 +1,5 @@
-// Package podfolder keeps the files of pods on the disk: their folders, hosts
-// files, termination messages, log folders, and the paths inside volumes that
-// containers mount.
+// Package podfolder keeps the kubelet's own files about pods on the disk: their
+// folders, hosts files, termination messages and log folders.
 //
 // It writes below the kubelet's folder and the folder of all pods' logs and
 // nowhere else: a name that would lead out of them is an error. Methods for

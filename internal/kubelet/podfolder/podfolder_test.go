@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
-	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 func newFolders(t *testing.T) (f *Folders, root string) {
@@ -145,7 +144,7 @@ func TestNamesThatLeadOut(t *testing.T) {
 		_, termination := f.TerminationLog(uid, "c", 0)
 		for what, err := range map[string]error{
 			"Make": f.Make(uid), "WriteHosts": hosts, "TerminationLog": termination,
-			"MakeLogs": f.MakeLogs("ns", "p", uid, "c"), "RemoveLogs": f.RemoveLogs("ns", "p", uid), "ReleaseSubpaths": f.ReleaseSubpaths(uid),
+			"MakeLogs": f.MakeLogs("ns", "p", uid, "c"), "RemoveLogs": f.RemoveLogs("ns", "p", uid),
 		} {
 			if err == nil {
 				t.Errorf("%s took %q", what, uid)
@@ -154,92 +153,5 @@ func TestNamesThatLeadOut(t *testing.T) {
 	}
 	if err := f.RemoveLogs("..", "..", "u"); err == nil {
 		t.Error("RemoveLogs took ..")
-	}
-}
-
-func TestSubpath(t *testing.T) {
-	testenv.Need(t, "root")
-	f, root := newFolders(t)
-	t.Cleanup(func() {
-		if err := f.ReleaseSubpaths("u"); err != nil {
-			t.Error(err)
-		}
-	})
-	volume := filepath.Join(root, "volume")
-	write(t, filepath.Join(volume, "..v1", "key"), "one")
-	write(t, filepath.Join(root, "secret", "key"), "secret")
-	for link, to := range map[string]string{
-		"..data": "..v1", "key": "..data/key",
-		"out": "../secret", "abs": filepath.Join(root, "secret"), "proc": "/proc/self/root",
-	} {
-		if err := os.Symlink(to, filepath.Join(volume, link)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	at := podfiles.SubpathTarget{UID: "u", Volume: "v", Container: "c"}
-
-	path, err := f.Subpath(at, volume, "key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, path); got != "one" {
-		t.Errorf("got %q, want one", got)
-	}
-
-	// A link that is turned afterwards changes nothing; a new start sees it.
-	write(t, filepath.Join(volume, "..v2", "key"), "two")
-	if err := os.Remove(filepath.Join(volume, "..data")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("..v2", filepath.Join(volume, "..data")); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, path); got != "one" {
-		t.Errorf("after the swap: got %q, want one", got)
-	}
-	if path, err = f.Subpath(at, volume, "key"); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, path); got != "two" {
-		t.Errorf("after a restart: got %q, want two", got)
-	}
-
-	for _, sub := range []string{"out/key", "out", "abs/key", "proc/etc/passwd", "../secret/key", "out/new"} {
-		if path, err := f.Subpath(podfiles.SubpathTarget{UID: "u", Volume: "v", Container: "c", Index: 9}, volume, sub); err == nil {
-			t.Errorf("%s led out of the volume, to %s", sub, path)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(root, "secret", "new")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a folder was made outside the volume: %v", err)
-	}
-
-	if err := os.Chmod(volume, 0o770|fs.ModeSetgid); err != nil {
-		t.Fatal(err)
-	}
-	at.Index = 1
-	path, err = f.Subpath(at, volume, "new/folder")
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(path, "file"), "x")
-	if got := read(t, filepath.Join(volume, "new", "folder", "file")); got != "x" {
-		t.Errorf("got %q in the volume, want x", got)
-	}
-	info, err := os.Stat(filepath.Join(volume, "new", "folder"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 0o770 | fs.ModeSetgid | fs.ModeDir; info.Mode() != want {
-		t.Errorf("got mode %v, want %v", info.Mode(), want)
-	}
-
-	if err := f.ReleaseSubpaths("u"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(podfiles.PodFolder(filepath.Join(root, "kubelet"), "u"), subpathsFolder)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("mount points are left: %v", err)
-	}
-	if got := read(t, filepath.Join(volume, "new", "folder", "file")); got != "x" {
-		t.Errorf("the volume lost its content: %q", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
 // containerConfig gathers what a container's configuration is made of.
@@ -23,7 +24,7 @@ func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*run
 		return nil, err
 	}
 	attempt := r.attempt(st)
-	mounts, err := r.mounts(c, env, attempt)
+	mounts, err := r.mounts(ctx, c, env, attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (r *run) env(ctx context.Context, c *v1.Container) ([]podfiles.Var, error) 
 
 // mounts returns the container's mounts: its volumes, the hosts file and the
 // termination message.
-func (r *run) mounts(c *v1.Container, env []podfiles.Var, attempt int32) ([]*runtimeapi.Mount, error) {
+func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, attempt int32) ([]*runtimeapi.Mount, error) {
 	paths := r.s.cfg.Volumes.Paths(r.pod.UID)
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -99,7 +100,7 @@ func (r *run) mounts(c *v1.Container, env []podfiles.Var, attempt int32) ([]*run
 			return nil, err
 		}
 		if sub != "" {
-			path, err = r.subpath(c, i, path, sub)
+			path, err = r.subPath(ctx, c, i, sub)
 			if err != nil {
 				return nil, err
 			}
@@ -123,13 +124,15 @@ func (r *run) mounts(c *v1.Container, env []podfiles.Var, attempt int32) ([]*run
 	return out, nil
 }
 
-// subpath holds open a path inside a volume. The details of a failure stay in
-// the log: they could tell a pod's owner about the node's files.
-func (r *run) subpath(c *v1.Container, index int, volume, sub string) (string, error) {
+// subPath makes a part of a volume ready to be mounted. The details of a failure
+// stay in the log: they could tell a pod's owner about the node's files.
+func (r *run) subPath(ctx context.Context, c *v1.Container, index int, sub string) (string, error) {
 	name := c.VolumeMounts[index].Name
-	path, err := r.s.cfg.Folders.Subpath(podfiles.SubpathTarget{UID: r.pod.UID, Volume: name, Container: c.Name, Index: index}, volume, sub)
+	path, err := r.s.cfg.Volumes.SubPath(ctx, podvolumes.SubPath{PodUID: r.pod.UID, Volume: name, Path: sub, Container: c.Name, Index: index})
 	if err != nil {
-		r.s.log.Warn("subPath cannot be prepared", "pod", r.name(), "container", c.Name, "volume", name, "err", err)
+		if ctx.Err() == nil {
+			r.s.log.Warn("subPath cannot be prepared", "pod", r.name(), "container", c.Name, "volume", name, "err", err)
+		}
 		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", name, c.Name)
 	}
 	return path, nil

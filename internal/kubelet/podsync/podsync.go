@@ -25,6 +25,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
@@ -64,7 +65,11 @@ type volumes interface {
 	WaitForMount(ctx context.Context, pod *v1.Pod) error
 	// Paths returns where the pod's volumes lie, by their names.
 	Paths(uid types.UID) map[string]string
-	// Unmount returns when no volume of the pod is mounted any more.
+	// SubPath returns a path that is, and stays, the part of a mounted volume that
+	// is asked for, whatever links the volume holds. It makes a missing folder.
+	SubPath(ctx context.Context, part podvolumes.SubPath) (path string, err error)
+	// Unmount returns when no volume of the pod and no part of one is mounted any
+	// more.
 	Unmount(ctx context.Context, uid types.UID) error
 }
 
@@ -92,7 +97,6 @@ type objects interface {
 type folders interface {
 	hostFiles
 	logFiles
-	subpaths
 }
 
 type hostFiles interface {
@@ -113,14 +117,6 @@ type logFiles interface {
 	RemoveLog(path string) error
 	// RemoveLogs removes the pod's log folder.
 	RemoveLogs(namespace, name string, uid types.UID) error
-}
-
-type subpaths interface {
-	// Subpath returns a path that is, and stays, the folder or file sub inside
-	// volume, whatever links the volume holds. It makes a missing folder.
-	Subpath(at podfiles.SubpathTarget, volume, sub string) (path string, err error)
-	// ReleaseSubpaths gives back all that Subpath made for a pod.
-	ReleaseSubpaths(uid types.UID) error
 }
 
 // probes probes the containers of pods.

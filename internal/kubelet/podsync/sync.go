@@ -162,12 +162,8 @@ func (s *Syncer) SyncOrphan(ctx context.Context, orphan observed.Pod) error {
 	return nil
 }
 
-// release unmounts a pod's volumes and removes its cgroup. Paths inside the
-// volumes go first: they hold the volumes busy.
+// release unmounts a pod's volumes and removes its cgroup.
 func (s *Syncer) release(ctx context.Context, uid types.UID) error {
-	if err := s.cfg.Folders.ReleaseSubpaths(uid); err != nil {
-		return fmt.Errorf("release subpaths: %w", err)
-	}
 	limited, cancel := context.WithTimeout(ctx, s.cfg.MountWait)
 	defer cancel()
 	if err := s.cfg.Volumes.Unmount(limited, uid); err != nil {

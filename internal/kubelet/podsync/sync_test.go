@@ -57,6 +57,41 @@ func TestStartsAPod(t *testing.T) {
 	}
 }
 
+func TestSubPath(t *testing.T) {
+	w := newWorld(t, nil)
+	w.paths["v"] = "/volumes/v"
+	w.main().Env = []v1.EnvVar{{Name: "PART", Value: "b"}}
+	w.main().VolumeMounts = []v1.VolumeMount{
+		{Name: "v", MountPath: "/whole"},
+		{Name: "v", MountPath: "/part", SubPathExpr: "a/$(PART)", ReadOnly: true},
+	}
+	w.partErr = errors.New("/secret/place is a link")
+	w.mustSync()
+	w.wantRunning("")
+	w.wantWait("main", "CreateContainerConfigError", `failed to prepare subPath for volumeMount "v" of container "main"`)
+	w.mu.Lock()
+	if strings.Contains(w.waits["main"].Message, "secret") {
+		t.Errorf("the pod's owner learns of the node's files: %s", w.waits["main"].Message)
+	}
+	w.parts, w.partErr = nil, nil
+	w.mu.Unlock()
+
+	w.mustSync()
+	w.wantRunning("main")
+	if diff := cmp.Diff(w.parts, []podvolumes.SubPath{{PodUID: "u1", Volume: "v", Path: "a/b", Container: "main", Index: 1}}); diff != "" {
+		t.Errorf("parts: got -, want +:\n%s", diff)
+	}
+	got := map[string]string{}
+	for _, m := range w.fake.Config(w.newest("main").ID).GetMounts() {
+		if strings.HasPrefix(m.GetHostPath(), "/volumes") {
+			got[m.GetContainerPath()] = fmt.Sprint(m.GetHostPath(), " ", m.GetReadonly())
+		}
+	}
+	if diff := cmp.Diff(got, map[string]string{"/whole": "/volumes/v false", "/part": "/volumes/v/a/b true"}); diff != "" {
+		t.Errorf("mounts: got -, want +:\n%s", diff)
+	}
+}
+
 // TestGoesOnAfterARestart holds that a new process leaves alone what runs.
 func TestGoesOnAfterARestart(t *testing.T) {
 	w := newWorld(t, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
@@ -45,6 +47,8 @@ type world struct {
 	phase   v1.PodPhase
 	mount   error // why volumes are not ready
 	paths   map[string]string
+	parts   []podvolumes.SubPath // that were asked for
+	partErr error
 	secrets map[string]*v1.Secret
 	maps    map[string]*v1.ConfigMap
 }
@@ -110,6 +114,13 @@ func (v *worldVolumes) WaitForMount(ctx context.Context, _ *v1.Pod) error {
 }
 
 func (v *worldVolumes) Paths(types.UID) map[string]string { return v.paths }
+
+func (v *worldVolumes) SubPath(_ context.Context, part podvolumes.SubPath) (string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.parts = append(v.parts, part)
+	return filepath.Join(v.paths[part.Volume], part.Path), v.partErr
+}
 
 func (v *worldVolumes) Unmount(context.Context, types.UID) error {
 	(*world)(v).note("unmount")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
@@ -149,7 +150,7 @@ func TestOnThisMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	part, err := n.SubPath(t.Context(), "a", "app", "disk", "mine", 0)
+	part, err := n.SubPath(t.Context(), podvolumes.SubPath{PodUID: "a", Container: "app", Volume: "disk", Path: "mine"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,11 +69,11 @@ func TestMountAndUnmount(t *testing.T) {
 		}
 		w.mount(pod) // again, as at every sync: nothing is done
 		w.wantSteps()
-		part, err := w.SubPath(t.Context(), "a", "app", "data", "x", 0)
+		part, err := w.SubPath(t.Context(), podvolumes.SubPath{PodUID: "a", Container: "app", Volume: "data", Path: "x"})
 		if err != nil || part != "/pods/a/parts/data/app/0" {
 			t.Errorf("part %s, %v", part, err)
 		}
-		if _, err := w.SubPath(t.Context(), "a", "app", "other", "x", 0); err == nil {
+		if _, err := w.SubPath(t.Context(), podvolumes.SubPath{PodUID: "a", Container: "app", Volume: "other", Path: "x"}); err == nil {
 			t.Error("a part of what is not mounted")
 		}
 		if err := w.unmountWithin("a", time.Minute); err != nil {

@@ -120,20 +120,20 @@ func (m *Manager) Paths(uid types.UID) map[string]string {
 	return paths
 }
 
-// SubPath makes a part of a mounted volume a mount of its own, for the
-// index-th volume mount of a container, and returns its path on the host. It
-// lives until the pod's volumes are unmounted.
-func (m *Manager) SubPath(ctx context.Context, uid types.UID, container, volume, subPath string, index int) (string, error) {
+// SubPath makes a part of a mounted volume a mount of its own, for one volume
+// mount of a container, and returns its path on the host. It lives until the
+// pod's volumes are unmounted. The caller leaves out VolumePath, ReadOnly and
+// Content, which the manager knows.
+func (m *Manager) SubPath(ctx context.Context, part podvolumes.SubPath) (string, error) {
 	m.mu.Lock()
-	request := podvolumes.SubPath{PodUID: uid, Volume: volume, Container: container, Path: subPath, Index: index}
-	if st := m.mu.pods[uid]; st != nil {
-		id := st.names[volume]
+	if st := m.mu.pods[part.PodUID]; st != nil {
+		id := st.names[part.Volume]
 		have := st.volumes[id]
-		request.VolumePath, request.ReadOnly, request.Content = have.path, have.readOnly, id.Kind.HasContent()
+		part.VolumePath, part.ReadOnly, part.Content = have.path, have.readOnly, id.Kind.HasContent()
 	}
 	m.mu.Unlock()
-	if request.VolumePath == "" {
-		return "", fmt.Errorf("subPath %q of %s: the volume is not mounted", subPath, podvolumes.Describe(volume))
+	if part.VolumePath == "" {
+		return "", fmt.Errorf("subPath %q of %s: the volume is not mounted", part.Path, podvolumes.Describe(part.Volume))
 	}
-	return m.cfg.SubPaths.BindSubPath(ctx, request)
+	return m.cfg.SubPaths.BindSubPath(ctx, part)
 }

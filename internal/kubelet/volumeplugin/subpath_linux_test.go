@@ -1,10 +1,12 @@
 package volumeplugin
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -40,6 +42,7 @@ func TestBindSubPath(t *testing.T) {
 		{"link to a secret", func(t *testing.T, v string) {
 			must(t, os.Symlink(filepath.Join(outside, "secret"), filepath.Join(v, "l")))
 		}, "l", "", "leads out"},
+		{"magic link", func(t *testing.T, v string) { must(t, os.Symlink("/proc/self/root", filepath.Join(v, "l"))) }, "l/etc/passwd", "", "leads out"},
 		{"made below a link out", func(t *testing.T, v string) { must(t, os.Symlink(outside, filepath.Join(v, "l"))) }, "l/new", "", "leads out"},
 		{"dots", nil, "a/../../x", "", "must not contain"},
 		{"absolute", nil, "/etc", "", "relative"},
@@ -96,6 +99,37 @@ func TestBindSubPath(t *testing.T) {
 			must(t, h.TearDown(t.Context(), uid, v.ID))
 		})
 	}
+}
+
+// A part of a volume that is read-only as a whole is not made.
+func TestBindSubPathReadOnly(t *testing.T) {
+	h := newHost(t)
+	path := setUp(t, h, volume(podvolumes.EmptyDir))
+	s := SubPath{PodUID: uid, Volume: "data", VolumePath: path, Path: "new", Container: "app", ReadOnly: true}
+	if target, err := h.BindSubPath(t.Context(), s); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %s, %v, want that it is not there", target, err)
+	}
+	if exists(filepath.Join(path, "new")) || exists(h.layout.SubPaths(uid)) {
+		t.Error("something was made")
+	}
+}
+
+// A part of a volume with an fsGroup is made for that group, too.
+func TestBindSubPathGroup(t *testing.T) {
+	h := newHost(t)
+	path := setUp(t, h, volume(podvolumes.EmptyDir))
+	must(t, os.Chown(path, -1, 4711))
+	must(t, os.Chmod(path, 0o770|fs.ModeSetgid))
+	_, err := h.BindSubPath(t.Context(), SubPath{PodUID: uid, Volume: "data", VolumePath: path, Path: "new/er", Container: "app"})
+	must(t, err)
+	for _, dir := range []string{"new", "new/er"} {
+		info, err := os.Stat(filepath.Join(path, dir))
+		must(t, err)
+		if gid := info.Sys().(*syscall.Stat_t).Gid; gid != 4711 || info.Mode() != 0o770|fs.ModeSetgid|fs.ModeDir {
+			t.Errorf("%s: made with group %d, mode %v", dir, gid, info.Mode())
+		}
+	}
+	must(t, h.CleanSubPaths(t.Context(), uid))
 }
 
 // A part that is bound stays what it was when the pod exchanges it for a link.
