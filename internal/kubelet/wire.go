@@ -115,7 +115,7 @@ func (k *Kubelet) wirePods() {
 	k.syncer = podsync.New(podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: podfolder.New(k.cfg.Dir, k.cfg.LogDir),
-		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes,
+		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
 	})
 	k.workers = podworker.New(podworker.Config{
 		Log: log.With("part", "podworker"), Syncer: k.syncer, Cache: k.cache, Recorder: k.events,

@@ -5,7 +5,8 @@
 // of a held object costs no request and works while the API server is away: it
 // gives what was last seen. Objects that say that they never change are not
 // watched any more once they are known. Service account tokens are asked for,
-// kept and renewed.
+// kept and renewed. The services, which pods find in their environment, are
+// watched all together from the first read on.
 //
 // A Store may be used by any goroutine. What it returns is shared: nobody
 // changes it. Errors are those of the API, for apierrors to tell apart.
@@ -52,9 +53,10 @@ func (c Config) withDefaults() Config {
 
 // A Store holds objects and tokens.
 type Store struct {
-	cfg    Config
-	tokens tokens
-	wake   chan struct{} // room for one: some entry waits to be started
+	cfg      Config
+	tokens   tokens
+	services *services
+	wake     chan struct{} // room for one: some watch waits to be started
 
 	mu struct {
 		sync.Mutex
@@ -83,6 +85,7 @@ type entry struct {
 func New(cfg Config) *Store {
 	s := &Store{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1)}
 	s.tokens = newTokens(cfg.Client, cfg.Log)
+	s.services = newServices(cfg.Log)
 	s.mu.entries = map[podvolumes.Ref]*entry{}
 	s.mu.held = map[types.UID]map[podvolumes.Ref]bool{}
 	return s
@@ -108,6 +111,9 @@ func (s *Store) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		for _, e := range start {
 			watches.Go(func() { s.watch(ctx, e) })
+		}
+		if s.services.begin() {
+			watches.Go(func() { s.services.watch(ctx, s.cfg.Client, s.cfg.MaxRetry) })
 		}
 		select {
 		case <-ctx.Done():
@@ -160,12 +166,16 @@ func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {
 		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), holders: map[types.UID]bool{}}
 		s.mu.entries[ref] = e
 		s.mu.pending = append(s.mu.pending, e)
-		select {
-		case s.wake <- struct{}{}:
-		default: // Run is awake already, or will be
-		}
+		s.notify()
 	}
 	e.holders[uid] = true
+}
+
+func (s *Store) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // Run is awake already, or will be
+	}
 }
 
 func (s *Store) dropLocked(uid types.UID, ref podvolumes.Ref) {

@@ -274,3 +274,44 @@ func TestEnvOfTheAPIServer(t *testing.T) {
 		t.Errorf("got -, want +:\n%s", diff)
 	}
 }
+
+func TestWhichServiceIsTheAPIServer(t *testing.T) {
+	theirs := service("default", "kubernetes", "10.96.0.1", v1.ServicePort{Name: "https", Port: 443})
+	tests := []struct {
+		name     string
+		host     string // the node's
+		links    *bool
+		services []*v1.Service
+		want     string // KUBERNETES_SERVICE_HOST
+	}{
+		{"the API's", "", nil, []*v1.Service{theirs}, "10.96.0.1"},
+		{"the API's, without links", "", new(false), []*v1.Service{theirs}, "10.96.0.1"},
+		{"the node's", "10.88.0.1", new(false), []*v1.Service{theirs}, "10.88.0.1"},
+		{"of that name in the pod's namespace", "10.88.0.1", nil, []*v1.Service{service("shop", "kubernetes", "10.0.0.9", v1.ServicePort{Port: 1}), theirs}, "10.0.0.9"},
+		{"of that name in the pod's namespace, without links", "", new(false), []*v1.Service{service("shop", "kubernetes", "10.0.0.9", v1.ServicePort{Port: 1}), theirs}, "10.96.0.1"},
+		{"none", "", nil, nil, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			pod := testPod(func(p *v1.Pod) { p.Spec.EnableServiceLinks = test.links })
+			node, src := testNode(), testSources()
+			node.ServiceHost, src.Services = test.host, test.services
+			got, err := node.Env(pod, &pod.Spec.Containers[0], src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := ""
+			for _, v := range got {
+				if v.Name == "KUBERNETES_SERVICE_HOST" {
+					host = v.Value
+				}
+				if strings.HasPrefix(v.Name, "KUBERNETES_PORT_") && strings.HasSuffix(v.Name, "_ADDR") && v.Value != test.want {
+					t.Errorf("%s is of another service: %s", v.Name, v.Value)
+				}
+			}
+			if host != test.want {
+				t.Errorf("got %q, want %q", host, test.want)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package podfiles
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,24 +11,38 @@ import (
 )
 
 // serviceEnv returns the variables by which a pod finds services: the API
-// server's always, those of its own namespace if it asks for service links.
+// server's always, those of its own namespace if it asks for service links. A
+// service "kubernetes" of its own namespace hides the API server's, as
+// upstream's kubelet has it.
 func (n *Node) serviceEnv(pod *v1.Pod, services []*v1.Service) map[string]string {
-	out := map[string]string{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	var api *v1.Service
+	var linked []*v1.Service
 	for _, s := range services {
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone || len(s.Spec.Ports) == 0 {
 			continue
 		}
-		master := s.Namespace == v1.NamespaceDefault && s.Name == "kubernetes"
-		if master || s.Namespace == pod.Namespace && links {
-			addService(out, s)
+		if s.Namespace == v1.NamespaceDefault && s.Name == apiServiceName {
+			api = s
+		} else if s.Namespace == pod.Namespace && links {
+			linked = append(linked, s)
 		}
 	}
 	if n.ServiceHost != "" {
-		addService(out, n.apiService())
+		api = n.apiService()
+	}
+	out := map[string]string{}
+	if api != nil && !slices.ContainsFunc(linked, func(s *v1.Service) bool { return s.Name == apiServiceName }) {
+		addService(out, api)
+	}
+	for _, s := range linked {
+		addService(out, s)
 	}
 	return out
 }
+
+// apiServiceName is the API server's service in the namespace "default".
+const apiServiceName = "kubernetes"
 
 // apiService returns the service "kubernetes" as pods on this node reach it.
 func (n *Node) apiService() *v1.Service {
@@ -36,7 +51,7 @@ func (n *Node) apiService() *v1.Service {
 		port = 443
 	}
 	s := &v1.Service{Spec: v1.ServiceSpec{ClusterIP: n.ServiceHost, Ports: []v1.ServicePort{{Name: "https", Port: int32(port)}}}}
-	s.Name = "kubernetes"
+	s.Name = apiServiceName
 	return s
 }
 
