@@ -19,13 +19,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
@@ -44,7 +44,9 @@ type Config struct {
 	NodeName  string
 	Addresses []netip.Addr // the node's own, the primary one first
 
-	Dir    string // pods' volumes and files; absolute, exists
+	// Dir holds pods' volumes and files, and in its folder seccomp, which New
+	// makes, the profiles that pods name by localhostProfile. Absolute, exists.
+	Dir    string
 	LogDir string // logs of all pods; absolute, exists
 
 	RuntimeEndpoint string // of a CRI v1 runtime: unix:///path
@@ -86,7 +88,7 @@ type Kubelet struct {
 	server   *server.Server
 	mirrors  *mirror.Keeper
 	events   *recorder
-	hostDNS  podfiles.DNS
+	resolver *hoststats.Resolver
 	cgroups  *podcgroup.Manager
 
 	probeMetrics *prometheus.Registry // of /metrics/probes

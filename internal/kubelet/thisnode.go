@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,11 +41,16 @@ func (k *Kubelet) labels() map[string]string {
 	return nil
 }
 
+// seccompFolder is where localhost profiles lie, as in the upstream kubelet's
+// folder.
+func (k *Kubelet) seccompFolder() string { return filepath.Join(k.cfg.Dir, "seccomp") }
+
 // podNode is this node as pods' configurations need it.
 func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{
 		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
-		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.hostDNS, PodLogs: k.cfg.LogDir,
+		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
+		SeccompFolder: k.seccompFolder(),
 	}
 	if node := k.node.Node(); node != nil {
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 
@@ -19,7 +20,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
@@ -57,12 +57,12 @@ func (k *Kubelet) wire() error {
 // wireHost makes what looks at this machine and tells the API about it.
 func (k *Kubelet) wireHost() error {
 	log := k.cfg.Log
-	text, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil && !os.IsNotExist(err) {
-		return err
+	if err := os.MkdirAll(k.seccompFolder(), 0o750); err != nil {
+		return fmt.Errorf("folder of seccomp profiles: %w", err)
 	}
-	k.hostDNS = podfiles.ParseResolvConf(text)
+	k.resolver = hoststats.NewResolver(log.With("part", "hoststats"))
 	k.events = newRecorder(k.cfg.Client, k.cfg.NodeName)
+	var err error
 	k.cgroups, err = podcgroup.New(podcgroup.Config{
 		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, Log: log.With("part", "podcgroup"),
 	})

@@ -1,7 +1,7 @@
 // Package hoststats reads what the machine is and how full it is, from /proc,
-// /sys, /etc and the filesystem of the kubelet's folder. It writes nothing and
-// keeps nothing: each call reads anew. A Host may be used by several
-// goroutines.
+// /sys, /etc, /run and the filesystem of the kubelet's folder. It writes nothing.
+// Each call reads anew; only the resolver settings are kept, for when they
+// cannot be read. Everything may be used by several goroutines.
 package hoststats
 
 import (

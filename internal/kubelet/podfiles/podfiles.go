@@ -36,7 +36,8 @@ type Node struct {
 	// SeccompDefault gives RuntimeDefault to containers that name no profile;
 	// they are unconfined otherwise.
 	SeccompDefault bool
-	// SeccompFolder is where localhost profiles lie.
+	// SeccompFolder is where localhost profiles lie. A container whose profile is
+	// not there does not start; the runtime says so.
 	SeccompFolder string
 
 	// ServiceHost and ServicePort are where pods reach the API server, for
