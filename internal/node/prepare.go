@@ -217,18 +217,14 @@ func (n *node) prepareManifests() error {
 	})
 	n.manifests = manifestdir.New(manifestdir.Config{
 		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: n.in.Path("state", "manifests.json"),
-		Parser: manifest.New(), Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
+		Parser: manifest.New(), Check: n.kubelet.CheckManifest, Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
 	})
 	return nil
 }
 
 // publish passes on what the manifest folder says.
 func (n *node) publish(_ context.Context, set manifestdir.Set) {
-	faults := set.Faults
-	for _, doc := range set.Documents {
-		faults = append(faults[:len(faults):len(faults)], n.kubelet.CheckManifest(doc)...)
-	}
-	n.setFaults("manifests", faults)
+	n.setFaults("manifests", set.Faults)
 	if set.Known {
 		n.kubelet.SetManifests(set.Documents)
 		n.objects.Update(set.Documents)
