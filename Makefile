@@ -41,7 +41,7 @@ runtime: ## build containerd, its shim, runc and the CNI plugins into bin/runtim
 unit: ## tests that need neither root nor a runtime, with the race detector
 	@./test/run unit
 
-integration: build ## tests of the parts on a real runtime (root)
+integration: build $(BIN)/tools/kubectl ## tests of the parts on a real runtime (root)
 	@./test/run integration
 
 e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)

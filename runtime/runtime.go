@@ -11,7 +11,6 @@ import (
 	_ "github.com/containernetworking/plugins/plugins/ipam/host-local"
 	_ "github.com/containernetworking/plugins/plugins/main/bridge"
 	_ "github.com/containernetworking/plugins/plugins/main/loopback"
-	_ "github.com/containernetworking/plugins/plugins/meta/firewall"
 	_ "github.com/containernetworking/plugins/plugins/meta/portmap"
 	_ "github.com/opencontainers/runc"
 )
