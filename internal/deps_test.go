@@ -24,6 +24,7 @@ var kinds = map[string]string{
 	"internal/node/board":            "state",
 	"internal/node/controlserver":    "stage",
 	"internal/kubelet":               "root",
+	"internal/kubelet/allocation":    "leaf",
 	"internal/kubelet/cri":           "adapter",
 	"internal/kubelet/cri/crifake":   "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":   "leaf", // tests alone

@@ -29,6 +29,7 @@ type Input struct {
 	Observed *observed.Status       // nil: nothing is known to run
 	Waits    map[string]reason.Wait // by container name: why it does not run
 	Previous v1.PodStatus           // what was computed last, or else what the API has
+	Wanted   *v1.Pod                // as the API has it, where Pod may have other resources; nil: the same
 	Others   []v1.PodCondition      // what the API has; all but the kubelet's own are kept
 	Ended    bool                   // nothing runs, and nothing will run again
 	Probes   prober                 // nil: containers with probes are judged by whether they run
@@ -53,6 +54,10 @@ func Compute(in Input) v1.PodStatus {
 		QOSClass:           qosClass(pod),
 		ObservedGeneration: pod.Generation,
 		StartTime:          startTime(&in),
+	}
+	if pod.Spec.Resources != nil {
+		s.AllocatedResources = pod.Spec.Resources.Requests
+		s.Resources = pod.Spec.Resources.DeepCopy()
 	}
 	setAddresses(&s, &in)
 	s.InitContainerStatuses = containerStatuses(&in, initContainers)

@@ -13,10 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"sigs.k8s.io/yaml"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
@@ -422,4 +425,49 @@ func ends(statuses []v1.ContainerStatus) []string {
 		}
 	}
 	return got
+}
+
+// TestResizeIsPending holds that the status tells of resources that the API asks
+// for and that the pod does not get, as long as it runs.
+func TestResizeIsPending(t *testing.T) {
+	memory := func(size string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)}
+		}
+	}
+	p := pod(v1.RestartPolicyNever, "a", memory("64Mi"))
+	in := Input{Pod: p, Observed: seen("a:running"), Wanted: pod(v1.RestartPolicyNever, "a", memory("1Gi")), Now: now}
+	got := Compute(in)
+	_, c := podutil.GetPodCondition(&got, v1.PodResizePending)
+	if c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonInfeasible || c.Message != allocation.Infeasible || c.ObservedGeneration != 3 {
+		t.Errorf("condition = %+v", c)
+	}
+	if size := got.ContainerStatuses[0].Resources.Limits.Memory().String(); size != "64Mi" {
+		t.Errorf("resources of the container: %s", size)
+	}
+
+	in.Previous, in.Others, in.Wanted = got, got.Conditions, p
+	back := Compute(in)
+	if _, c := podutil.GetPodCondition(&back, v1.PodResizePending); c != nil {
+		t.Errorf("taken back: %+v", c)
+	}
+	in.Wanted, in.Observed = pod(v1.RestartPolicyNever, "a", memory("1Gi")), seen("dead a:0")
+	if ended := Compute(in); len(ended.Conditions) != 5 {
+		t.Errorf("ended: %+v", ended.Conditions)
+	}
+}
+
+func TestResourcesOfThePod(t *testing.T) {
+	p := pod(v1.RestartPolicyAlways, "a")
+	if s := Compute(Input{Pod: p, Now: now}); s.Resources != nil || s.AllocatedResources != nil {
+		t.Errorf("got %v, %v", s.Resources, s.AllocatedResources)
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	s := Compute(Input{Pod: p, Now: now})
+	if diff := cmp.Diff(s.Resources, p.Spec.Resources); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
+	if diff := cmp.Diff(s.AllocatedResources, p.Spec.Resources.Requests); diff != "" {
+		t.Errorf("got -, want +:\n%s", diff)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
@@ -27,6 +28,7 @@ const (
 // ours are the conditions that the kubelet alone writes, in upstream's order.
 var ours = []v1.PodConditionType{
 	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
+	v1.PodResizePending, v1.PodResizeInProgress,
 }
 
 // conditions returns others' conditions as they are, then ours.
@@ -41,6 +43,11 @@ func conditions(s *v1.PodStatus, in *Input) []v1.PodCondition {
 	made := []v1.PodCondition{
 		readyToStart(in), initialized(s, in), ready(in, containers, all), containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	if in.Wanted != nil && !terminal(s) && allocation.Differs(in.Wanted, in.Pod) {
+		made = append(made, v1.PodCondition{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: allocation.Infeasible,
+		})
 	}
 	for i := range made {
 		c := &made[i]

@@ -31,6 +31,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
 // Config holds what a Manager needs. Log is required.
@@ -142,6 +143,9 @@ func (m *Manager) Report(pod *v1.Pod, status *observed.Status, waits map[string]
 	in.Others = pod.Status.Conditions
 	if e.api != nil {
 		in.Others = e.api.Status.Conditions
+		if !staticpod.IsStatic(pod) {
+			in.Wanted = e.api
+		}
 	}
 	m.setLocked(e, pod, Compute(in))
 	return *e.status.DeepCopy()

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
@@ -275,4 +277,31 @@ func TestDeadlineOfManager(t *testing.T) {
 	if at, ok := m.Deadline(p); !ok || !at.Equal(s.StartTime.Add(time.Minute)) {
 		t.Errorf("deadline = %v, %v", at, ok)
 	}
+}
+
+// TestResizeInAPI holds that the condition of a resize that is not done comes
+// and goes with what the API asks for.
+func TestResizeInAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, pod(v1.RestartPolicyAlways, "a"))
+		defer func() { w.stop() }()
+		started := w.api.get("web")
+		w.Observe(started)
+		w.Report(started, seen("a:running"), nil)
+		synctest.Wait()
+		for _, memory := range []string{"1Gi", "0"} {
+			wanted := w.api.get("web").DeepCopy()
+			wanted.Spec.Containers[0].Resources.Limits = nil
+			if memory != "0" {
+				wanted.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+			}
+			w.Observe(w.api.put(wanted))
+			w.Report(started, seen("a:running"), nil)
+			synctest.Wait()
+			status := w.api.get("web").Status
+			if _, c := podutil.GetPodCondition(&status, v1.PodResizePending); (c != nil) != (memory != "0") {
+				t.Errorf("limit %s: condition = %v", memory, c)
+			}
+		}
+	})
 }

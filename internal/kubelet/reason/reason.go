@@ -52,6 +52,7 @@ const (
 	NodeReady                  = "NodeReady"
 	NodeNotReady               = "NodeNotReady"
 	Starting                   = "Starting"
+	ResizeInfeasible           = "ResizeInfeasible"
 	UnsupportedField           = "UnsupportedField"    // ours: a pod that asks for what this version cannot do
 	WaitingForReference        = "WaitingForReference" // ours: a pod that waits for an API object
 )

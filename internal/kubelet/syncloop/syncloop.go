@@ -9,7 +9,8 @@
 //     which its source delivered it.
 //   - Nothing is taken away because a source is silent: pods, mirrors and
 //     folders that nobody wants go only when every source has been seen.
-//   - A pod that runs already is adopted, whatever admission says of it.
+//   - A pod that runs already is adopted: nobody asks for its admission again.
+//   - A pod keeps the resources that it was admitted with.
 //   - A static pod starts only after what the runtime has of an older one of its
 //     name has ended, even if that was made by an earlier agent.
 //   - No call of it waits for the API, a disk or the runtime.
@@ -130,11 +131,12 @@ type Loop struct {
 	sweep chan struct{} // to the sweeper; 1 to coalesce
 
 	// The loop's own, without a lock.
-	pods     map[types.UID]*v1.Pod // wanted, without mirrors
+	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
 	mirrors  map[string]*v1.Pod    // by namespace/name
 	rejected map[types.UID]rejection
-	seen     sets.Set[string] // sources whose updates were taken
-	told     map[fault]bool   // faults of which an event was made
+	resizes  map[types.UID]int64 // generations of pods whose resize is not done
+	seen     sets.Set[string]    // sources whose updates were taken
+	told     map[fault]bool      // faults of which an event was made
 
 	mu struct {
 		sync.Mutex
@@ -166,6 +168,7 @@ func New(cfg Config) *Loop {
 		pods:     map[types.UID]*v1.Pod{},
 		mirrors:  map[string]*v1.Pod{},
 		rejected: map[types.UID]rejection{},
+		resizes:  map[types.UID]int64{},
 		seen:     sets.New[string](),
 		told:     map[fault]bool{},
 	}

@@ -40,6 +40,7 @@ type world struct {
 	infos   map[types.UID]lifecycle.Info
 	runtime []observed.Pod
 	listErr error
+	asked   []types.UID       // whose admission was asked for
 	refused map[string]string // by pod name: why it is not admitted
 	stored  map[types.UID]v1.PodStatus
 }
@@ -150,6 +151,7 @@ func (w *world) Admit(uid types.UID) { w.record("admit %s", uid) }
 func (w *world) admit(p *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.asked = append(w.asked, p.UID)
 	switch why := w.refused[p.Name]; why {
 	case "":
 		return "", "", true

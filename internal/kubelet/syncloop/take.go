@@ -83,8 +83,9 @@ func (l *Loop) add(pods []*v1.Pod) {
 		return cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix())
 	})
 	for _, p := range pods {
-		l.pods[p.UID] = p
 		l.observe(p)
+		p = l.allocated(p, running.Has(p.UID))
+		l.pods[p.UID] = p
 		if !running.Has(p.UID) && !ends(p) && !l.admit(p) {
 			continue
 		}
@@ -111,8 +112,9 @@ func (l *Loop) create(p *v1.Pod) {
 }
 
 func (l *Loop) update(p *v1.Pod) {
-	l.pods[p.UID] = p
 	l.observe(p)
+	p = l.allocated(p, false)
+	l.pods[p.UID] = p
 	if _, ok := l.rejected[p.UID]; ok && staticpod.IsStatic(p) {
 		if l.admit(p) {
 			l.create(p)
@@ -125,8 +127,9 @@ func (l *Loop) update(p *v1.Pod) {
 // reconcile takes in that only the status changed in the API. Conditions of
 // others may be readiness gates.
 func (l *Loop) reconcile(p *v1.Pod) {
-	l.pods[p.UID] = p
 	l.observe(p)
+	p = l.allocated(p, false)
+	l.pods[p.UID] = p
 	if len(p.Spec.ReadinessGates) > 0 {
 		l.cfg.Workers.Poke(p.UID)
 	}
@@ -135,6 +138,7 @@ func (l *Loop) reconcile(p *v1.Pod) {
 func (l *Loop) remove(p *v1.Pod) {
 	delete(l.pods, p.UID)
 	delete(l.rejected, p.UID)
+	delete(l.resizes, p.UID)
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: p})
 }
 
