@@ -80,7 +80,7 @@ func Start(t testing.TB) *Fake {
 	conn, err := grpc.NewClient("passthrough:///crifake",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(f.dial),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}), // as cri.Dial
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
 	)
 	if err != nil {
