@@ -60,10 +60,6 @@ type Update struct {
 	Pods   []*corev1.Pod
 }
 
-// ReasonFailedValidation is the event reason for a pod that is left out,
-// upstream's.
-const ReasonFailedValidation = "FailedValidation"
-
 // A Fault is a pod that is left out, or clashes with another.
 type Fault struct {
 	Source  string

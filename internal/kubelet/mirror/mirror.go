@@ -27,6 +27,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
@@ -40,10 +41,6 @@ var errOlder = errors.New("the mirror pod of an older version was in the way")
 // patience is how many times in a row these two may come before that is told:
 // for a moment, they are the way of things.
 const patience = 6
-
-// failedMirror is the reason of the event that tells that a static pod has no
-// mirror. Upstream only logs it.
-const failedMirror = "FailedMirrorPod"
 
 // Config holds what a Keeper needs. Log, Pods, Node and NodeUID are required.
 type Config struct {
@@ -255,7 +252,7 @@ func (k *Keeper) tell(a *action, err error) {
 	k.told[a.name] = err.Error()
 	k.cfg.Log.Warn("static pod is not shown in the API, trying again", "pod", a.name, "err", err)
 	if a.create != nil {
-		k.cfg.Recorder.Eventf(a.create, v1.EventTypeWarning, failedMirror, "Static pod runs but is not shown in the API: %v", err)
+		k.cfg.Recorder.Eventf(a.create, v1.EventTypeWarning, reason.FailedMirrorPod, "Static pod runs but is not shown in the API: %v", err)
 	}
 }
 

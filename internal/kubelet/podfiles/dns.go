@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
 // What resolvers accept, as API validation has it.
@@ -80,7 +82,7 @@ func (n *Node) PodDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning) {
 			// DNS is the normal case for a single machine, so it is told only
 			// to a pod that asked for the policy by a name that is no default.
 			if pod.Spec.DNSPolicy == v1.DNSClusterFirstWithHostNet {
-				warnings = append(warnings, Warning{"MissingClusterDNS", fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", pod.Namespace+"/"+pod.Name, policy, v1.DNSDefault)})
+				warnings = append(warnings, Warning{reason.MissingClusterDNS, fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", pod.Namespace+"/"+pod.Name, policy, v1.DNSDefault)})
 			}
 			break
 		}
@@ -147,11 +149,10 @@ func unique(lists ...[]string) []string {
 
 // limitDNS cuts what resolvers would refuse and says what it cut.
 func limitDNS(d DNS) (DNS, []Warning) {
-	const forming = "DNSConfigForming"
 	var warnings []Warning
 	if len(d.Servers) > maxServers {
 		d.Servers = d.Servers[:maxServers]
-		warnings = append(warnings, Warning{forming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(d.Servers, " ")})
+		warnings = append(warnings, Warning{reason.DNSConfigForming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(d.Servers, " ")})
 	}
 	kept := make([]string, 0, len(d.Searches))
 	chars := -1 // no space before the first
@@ -167,7 +168,7 @@ func limitDNS(d DNS) (DNS, []Warning) {
 		chars += 1 + len(s)
 	}
 	if len(kept) < len(d.Searches) {
-		warnings = append(warnings, Warning{forming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(kept, " ")})
+		warnings = append(warnings, Warning{reason.DNSConfigForming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(kept, " ")})
 	}
 	d.Searches = kept
 	return d, warnings

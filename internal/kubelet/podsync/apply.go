@@ -69,7 +69,7 @@ func (r *run) stop(ctx context.Context, acts actions) error {
 		}
 		if err := r.s.killPod(ctx, r.pod, r.status, gracePeriod(r.pod, nil)); err != nil {
 			if ctx.Err() == nil {
-				r.s.events.warn(r.pod, failedStopping, "error killing pod: %v", err)
+				r.s.events.warn(r.pod, reason.FailedKillPod, "error killing pod: %v", err)
 			}
 			return fmt.Errorf("stop pod: %w", err)
 		}
@@ -125,6 +125,9 @@ func (r *run) create(ctx context.Context, acts actions) error {
 			r.s.events.warn(r.pod, reason.FailedCreatePodSandBox, failedSandboxText, err)
 		}
 		return fmt.Errorf("create sandbox: %w", err)
+	}
+	if acts.attempt == 0 { // once: it is as true of the next ones
+		r.s.events.unenforced(r.pod)
 	}
 	status, err := r.s.cfg.Runtime.Inspect(ctx, r.pod.UID)
 	if err != nil {
@@ -258,7 +261,7 @@ func (r *run) postStart(ctx context.Context, c *v1.Container, id string) error {
 	// What the hook says stays out of the event, which more people may read.
 	r.s.events.container(r.pod, c.Name, v1.EventTypeWarning, reason.FailedPostStartHook, "PostStartHook failed")
 	stopErr := r.s.killContainer(ctx, r.pod, stop{id: id, name: c.Name, message: "FailedPostStartHook", grace: gracePeriod(r.pod, nil), ips: r.ips()})
-	return &startError{wait: reason.Wait{Reason: postStartHookError, Message: err.Error()}, err: errors.Join(err, stopErr)}
+	return &startError{wait: reason.Wait{Reason: reason.PostStartHookError, Message: err.Error()}, err: errors.Join(err, stopErr)}
 }
 
 func (r *run) ips() []string {

@@ -16,6 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
 // maxHookAnswer is how much of an answer is read so that its connection can be
@@ -80,7 +82,7 @@ func (s *Syncer) httpHook(ctx context.Context, pod *v1.Pod, c *v1.Container, get
 	if err := s.send(req); err != nil {
 		return err
 	}
-	s.events.warn(pod, hookFallback, "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
+	s.events.warn(pod, reason.LifecycleHTTPFallback, "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
 	return nil
 }
 

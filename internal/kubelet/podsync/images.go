@@ -65,7 +65,7 @@ func (p *puller) ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 	ref, err := podfiles.Image(c.Image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
-		p.events.container(pod, c.Name, v1.EventTypeWarning, inspectFailed, message)
+		p.events.container(pod, c.Name, v1.EventTypeWarning, reason.InspectFailed, message)
 		return pulled{}, &startError{wait: reason.Wait{Reason: reason.InvalidImageName, Message: message}, event: reason.InvalidImageName, err: err}
 	}
 	policy := podfiles.PullPolicy(c)
@@ -99,7 +99,7 @@ func (p *puller) present(ctx context.Context, pod *v1.Pod, c *v1.Container, ref 
 	switch {
 	case err != nil:
 		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		p.events.container(pod, c.Name, v1.EventTypeWarning, inspectFailed, message)
+		p.events.container(pod, c.Name, v1.EventTypeWarning, reason.InspectFailed, message)
 		return nil, &startError{wait: reason.Wait{Reason: reason.ImageInspectError, Message: message}, event: reason.ImageInspectError, err: err}
 	case image == nil && policy == v1.PullNever:
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
@@ -252,11 +252,11 @@ func (p *puller) credentials(ctx context.Context, pod *v1.Pod, ref string) []*ru
 		secrets = append(secrets, secret)
 	}
 	if len(missing) > 0 {
-		p.events.warn(pod, missingPullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
+		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 	auths, err := podfiles.Credentials(secrets, ref)
 	if err != nil {
-		p.events.warn(pod, missingPullSecret, "Unable to use some image pull secrets: %v", err)
+		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to use some image pull secrets: %v", err)
 	}
 	return auths
 }

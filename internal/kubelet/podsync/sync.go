@@ -48,7 +48,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	var err error
 	if r.cgroup, err = r.s.cfg.Cgroups.Ensure(r.pod); err != nil {
-		r.s.events.warn(r.pod, failedCgroup, "unable to ensure pod container exists: %v", err)
+		r.s.events.warn(r.pod, reason.FailedToCreatePodContainer, "unable to ensure pod container exists: %v", err)
 		return fmt.Errorf("make cgroup: %w", err)
 	}
 	if err := r.s.cfg.Folders.Make(r.pod.UID); err != nil {
@@ -102,7 +102,7 @@ func (s *Syncer) SyncTerminating(ctx context.Context, pod *v1.Pod, status *obser
 	}
 	if err := s.killPod(ctx, pod, status, period); err != nil {
 		if ctx.Err() == nil {
-			s.events.warn(pod, failedStopping, "error killing pod: %v", err)
+			s.events.warn(pod, reason.FailedKillPod, "error killing pod: %v", err)
 		}
 		return err
 	}

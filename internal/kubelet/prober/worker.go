@@ -13,10 +13,6 @@ import (
 )
 
 const (
-	// probeWarning is the reason of an event about a container that is well
-	// with a reservation.
-	probeWarning = "ProbeWarning"
-
 	// attempts is how often a container is asked again when nobody could be
 	// asked, as by the upstream kubelet.
 	attempts = 3
@@ -228,7 +224,7 @@ func (w *worker) tell(ok bool, output string, err error) {
 		event(reason.Unhealthy, "%s probe failed: %s", w.key.kind, output)
 	case output != "":
 		log.Debug("Probe warned", "output", output)
-		event(probeWarning, "%s probe warning: %s", w.key.kind, output)
+		event(reason.ProbeWarning, "%s probe warning: %s", w.key.kind, output)
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	ImageInspectError          = "ImageInspectError"
 	CreateContainerConfigError = "CreateContainerConfigError"
 	CreateContainerError       = "CreateContainerError"
+	PostStartHookError         = "PostStartHookError"
 	RunContainerError          = "RunContainerError"
 	ContainerStatusUnknown     = "ContainerStatusUnknown"
 	Completed                  = "Completed"
@@ -30,29 +31,40 @@ const (
 
 // Reasons of events.
 const (
-	Created                    = "Created"
-	Started                    = "Started"
-	Failed                     = "Failed"
-	Killing                    = "Killing"
-	BackOff                    = "BackOff"
-	Pulling                    = "Pulling"
-	Pulled                     = "Pulled"
-	FailedMount                = "FailedMount"
-	FailedSync                 = "FailedSync"
-	FailedCreatePodSandBox     = "FailedCreatePodSandBox"
-	FailedPodSandBoxStatus     = "FailedPodSandBoxStatus"
-	FailedKillPod              = "FailedKillPod"
-	FailedToCreatePodContainer = "FailedCreatePodContainer"
-	SandboxChanged             = "SandboxChanged"
-	NetworkNotReady            = "NetworkNotReady"
-	FailedValidation           = "FailedValidation"
-	FailedPostStartHook        = "FailedPostStartHook"
-	FailedPreStopHook          = "FailedPreStopHook"
-	Unhealthy                  = "Unhealthy"
-	NodeReady                  = "NodeReady"
-	NodeNotReady               = "NodeNotReady"
-	Starting                   = "Starting"
-	ResizeInfeasible           = "ResizeInfeasible"
-	UnsupportedField           = "UnsupportedField"    // ours: a pod that asks for what this version cannot do
-	WaitingForReference        = "WaitingForReference" // ours: a pod that waits for an API object
+	Created                         = "Created"
+	Started                         = "Started"
+	Failed                          = "Failed"
+	Killing                         = "Killing"
+	BackOff                         = "BackOff"
+	Pulling                         = "Pulling"
+	Pulled                          = "Pulled"
+	InspectFailed                   = "InspectFailed"
+	FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret"
+	FailedMount                     = "FailedMount"
+	FailedSync                      = "FailedSync"
+	FailedCreatePodSandBox          = "FailedCreatePodSandBox"
+	FailedPodSandBoxStatus          = "FailedPodSandBoxStatus"
+	FailedKillPod                   = "FailedKillPod"
+	FailedToCreatePodContainer      = "FailedCreatePodContainer"
+	SandboxChanged                  = "SandboxChanged"
+	NetworkNotReady                 = "NetworkNotReady"
+	MissingClusterDNS               = "MissingClusterDNS"
+	DNSConfigForming                = "DNSConfigForming"
+	FailedValidation                = "FailedValidation"
+	FailedPostStartHook             = "FailedPostStartHook"
+	FailedPreStopHook               = "FailedPreStopHook"
+	LifecycleHTTPFallback           = "LifecycleHTTPFallback"
+	Unhealthy                       = "Unhealthy"
+	ProbeWarning                    = "ProbeWarning"
+	NodeReady                       = "NodeReady"
+	NodeNotReady                    = "NodeNotReady"
+	Starting                        = "Starting"
+	ResizeInfeasible                = "ResizeInfeasible"
+)
+
+// Reasons of events about what upstream's kubelet has no word for.
+const (
+	UnsupportedField    = "UnsupportedField"    // a pod asks for what this version cannot do
+	WaitingForReference = "WaitingForReference" // a pod waits for an API object
+	FailedMirrorPod     = "FailedMirrorPod"     // a static pod is not shown in the API; upstream only logs it
 )
