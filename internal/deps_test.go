@@ -18,6 +18,7 @@ var kinds = map[string]string{
 	"cmd/holdfast": "cmd",
 
 	"internal/atomicfile":            "leaf",
+	"internal/docs":                  "leaf", // tests alone
 	"internal/cli":                   "leaf",
 	"internal/control":               "leaf",
 	"internal/node":                  "root",
@@ -28,6 +29,7 @@ var kinds = map[string]string{
 	"internal/kubelet/cri":           "adapter",
 	"internal/kubelet/cri/crifake":   "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":   "leaf", // tests alone
+	"internal/kubelet/fault":         "leaf",
 	"internal/kubelet/observed":      "state",
 	"internal/kubelet/pleg":          "stage",
 	"internal/kubelet/reason":        "leaf",
