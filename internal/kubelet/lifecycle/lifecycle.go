@@ -104,5 +104,4 @@ type Info struct {
 	State   State
 	Removed bool    // its source has it no more
 	Pod     *v1.Pod // nil for a pod that only the runtime knows
-	Failure string  // why the last step failed and is made again; empty: it did not
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
@@ -84,7 +86,7 @@ type Keeper struct {
 	mu      sync.Mutex // guards the fields below
 	picture picture
 	poked   bool
-	faults  map[string]string // by namespace/name: why it has no proper mirror
+	faults  map[string]fault.Fault // by namespace/name: why it has no proper mirror
 
 	names map[string]*progress // by namespace/name; Run's alone
 	told  map[string]string    // faults that were told, by namespace/name; Run's alone
@@ -102,7 +104,7 @@ type progress struct {
 func New(cfg Config) *Keeper {
 	return &Keeper{
 		cfg: cfg.withDefaults(), wake: make(chan struct{}, 1),
-		faults: map[string]string{}, names: map[string]*progress{}, told: map[string]string{},
+		faults: map[string]fault.Fault{}, names: map[string]*progress{}, told: map[string]string{},
 	}
 }
 
@@ -126,12 +128,11 @@ func (k *Keeper) Poke() {
 	k.notify()
 }
 
-// Faults returns what keeps static pods from having a proper mirror, by
-// namespace/name.
-func (k *Keeper) Faults() map[string]string {
+// Faults returns what keeps static pods from having a proper mirror.
+func (k *Keeper) Faults() []fault.Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return maps.Clone(k.faults)
+	return slices.Collect(maps.Values(k.faults))
 }
 
 func (k *Keeper) notify() {
@@ -198,7 +199,7 @@ func (k *Keeper) drop(actions []action) {
 	maps.DeleteFunc(k.told, func(name, _ string) bool { return !due[name] })
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.faults, func(name, _ string) bool { return !due[name] })
+	maps.DeleteFunc(k.faults, func(name string, _ fault.Fault) bool { return !due[name] })
 }
 
 // try does an action and returns when to look at its name again.
@@ -223,8 +224,8 @@ func (k *Keeper) try(ctx context.Context, a *action, p *progress) time.Duration 
 	}
 	p.done = err == nil
 	p.after = time.Now().Add(pause)
-	k.setFault(a.name, err)
 	if passing := errors.Is(err, errNoNode) || errors.Is(err, errOlder); !passing || p.failures > patience {
+		k.setFault(a.name, err)
 		k.tell(a, err)
 	}
 	return pause
@@ -237,7 +238,11 @@ func (k *Keeper) setFault(name string, err error) {
 		delete(k.faults, name)
 		return
 	}
-	k.faults[name] = err.Error()
+	since := time.Now()
+	if before, ok := k.faults[name]; ok {
+		since = before.Since
+	}
+	k.faults[name] = fault.Fault{Object: "Pod " + name, Message: "not shown in the API: " + err.Error(), Since: since}
 }
 
 // tell tells of a failure once, and again when it changes.

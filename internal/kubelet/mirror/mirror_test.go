@@ -270,10 +270,13 @@ func TestNodeNotRegistered(t *testing.T) {
 		if len(w.recorder.Events) != 0 {
 			t.Errorf("event %q while the node is only late", <-w.recorder.Events)
 		}
+		if got := w.Faults(); len(got) != 0 {
+			t.Errorf("faults %v while the node is only late", got)
+		}
 		time.Sleep(50 * time.Second)
 		w.wantCalls()
-		if got := w.Faults()["default/web"]; !strings.Contains(got, "not registered") {
-			t.Errorf("fault = %q", got)
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/web" || !strings.Contains(got[0].Message, "not registered") {
+			t.Errorf("faults = %v", got)
 		}
 		if len(w.recorder.Events) != 1 {
 			t.Errorf("%d events; want one", len(w.recorder.Events))
@@ -324,7 +327,7 @@ func TestNameIsTaken(t *testing.T) {
 			`create web pods "web" already exists`, "delete web <nil>")
 		time.Sleep(250 * time.Millisecond)
 		w.wantCalls(`create db pods "db" already exists`, "create web <nil>")
-		if got := w.Faults(); len(got) != 1 || !strings.Contains(got["default/db"], "no mirror") {
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/db" || !strings.Contains(got[0].Message, "no mirror") {
 			t.Errorf("faults = %v", got)
 		}
 	})

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
@@ -79,6 +80,8 @@ type entry struct {
 	object  runtime.Object // nil: there is none
 	synced  bool           // object is what the API server said, if ever so long ago
 	err     error          // why there was no answer yet; nil once synced
+	outage  error          // why the last try to watch it failed; nil: it did not
+	failing time.Time      // since when, with outage
 }
 
 // New makes a Store. It asks for nothing before Run.
@@ -206,7 +209,7 @@ func (s *Store) seen(e *entry, object runtime.Object) {
 	}
 	s.mu.Lock()
 	news := !e.synced || !sameVersion(e.object, object)
-	e.object, e.synced, e.err = object, true, nil
+	e.object, e.synced, e.err, e.outage = object, true, nil, nil
 	s.settleLocked(e)
 	s.mu.Unlock()
 	if news {
@@ -218,6 +221,10 @@ func (s *Store) seen(e *entry, object runtime.Object) {
 func (s *Store) unseen(e *entry, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e.outage == nil {
+		e.failing = time.Now()
+	}
+	e.outage = err
 	if e.synced {
 		return
 	}
@@ -231,6 +238,19 @@ func (s *Store) settleLocked(e *entry) {
 	default:
 		close(e.known)
 	}
+}
+
+// Faults returns which objects cannot be watched: what was last seen serves.
+func (s *Store) Faults() []fault.Fault {
+	faults := s.services.faults()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ref, e := range s.mu.entries {
+		if e.outage != nil {
+			faults = append(faults, fault.Fault{Object: ref.String(), Message: e.outage.Error(), Since: e.failing})
+		}
+	}
+	return faults
 }
 
 // tell calls the subscribers for every holder of an object, outside the lock.

@@ -102,6 +102,22 @@ func (w *world) wantNews(want ...types.UID) {
 	}
 }
 
+// wantFaults compares what the faults are about.
+func (w *world) wantFaults(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	var got []string
+	for _, f := range w.store.Faults() {
+		got = append(got, f.Object)
+		if f.Message == "" || f.Since.IsZero() {
+			w.t.Errorf("fault %+v", f)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		w.t.Errorf("faults %v, want %v", got, want)
+	}
+}
+
 func (w *world) put(name, value string, immutable bool) {
 	w.t.Helper()
 	cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: value}, Data: map[string]string{"k": value}}
@@ -225,6 +241,7 @@ func TestServerAway(t *testing.T) {
 		if _, err := w.store.GetConfigMap(t.Context(), "ns", "new"); !errors.Is(err, away) {
 			t.Errorf("err = %v", err)
 		}
+		w.wantFaults("ConfigMap ns/new")
 		time.Sleep(time.Minute)
 		before := w.called("list configmaps")
 		if before > 20 {
@@ -233,6 +250,7 @@ func TestServerAway(t *testing.T) {
 		w.fail(nil)
 		w.put("new", "1", false)
 		time.Sleep(10 * time.Second)
+		w.wantFaults()
 		w.wantNews("p2")
 		w.wantValue("new", "1")
 	})

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 )
 
 // servicesPatience is how long a reader waits for the first answer.
@@ -35,6 +37,7 @@ type services struct {
 	begun  bool       // the watch was started
 	synced bool       // the store holds what the API server said, if ever so long ago
 	err    error      // why the last try failed; nil: it did not
+	since  time.Time  // since when tries fail, with err
 }
 
 // serviceStore is an index of services that tells when it was filled.
@@ -134,6 +137,7 @@ func (s *services) settle(err error) {
 	s.synced = s.synced || err == nil
 	switch {
 	case err != nil && !failing:
+		s.since = time.Now()
 		s.log.Warn("services cannot be watched; using what was last seen", "err", err)
 	case err == nil && failing:
 		s.log.Info("services are watched again")
@@ -143,6 +147,15 @@ func (s *services) settle(err error) {
 	default:
 		close(s.known)
 	}
+}
+
+func (s *services) faults() []fault.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return nil
+	}
+	return []fault.Fault{{Object: "Services", Message: s.err.Error(), Since: s.since}}
 }
 
 // watch follows the services until ctx is done.

@@ -50,6 +50,7 @@ func TestServices(t *testing.T) {
 		w.wantServices("ns", "default/kubernetes", "ns/db")
 		w.wantServices("default", "default/kubernetes", "default/other")
 		w.wantServices("empty", "default/kubernetes")
+		synctest.Wait() // the fake keeps no history: what is made before the watch is not seen
 		w.makeService("ns", "cache")
 		if err := w.api.CoreV1().Services("ns").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -71,6 +72,7 @@ func TestServicesServerAway(t *testing.T) {
 		if list, err := w.store.Services(t.Context(), "ns"); err == nil || !strings.Contains(err.Error(), away.Error()) {
 			t.Errorf("got %v, %v", list, err)
 		}
+		w.wantFaults("Services")
 		time.Sleep(time.Minute)
 		if n := w.called("list services") + w.called("watch services"); n > 30 {
 			t.Errorf("%d tries in a minute", n)
@@ -78,6 +80,7 @@ func TestServicesServerAway(t *testing.T) {
 		w.fail(nil)
 		w.makeService("ns", "db")
 		time.Sleep(20 * time.Second)
+		w.wantFaults()
 		w.wantServices("ns", "ns/db")
 		w.fail(away)
 		time.Sleep(time.Hour)

@@ -2,6 +2,7 @@ package podsource
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
@@ -33,14 +35,18 @@ type APIConfig struct {
 
 // API follows the pods that are bound to this node.
 type API struct {
-	cfg  APIConfig
-	pods *latest[[]*corev1.Pod]
+	cfg   APIConfig
+	pods  *latest[[]*corev1.Pod]
+	state outage
 }
 
 // NewAPI returns the source. It starts nothing.
 func NewAPI(cfg APIConfig) *API {
-	return &API{cfg: cfg, pods: newLatest[[]*corev1.Pod]()}
+	return &API{cfg: cfg, pods: newLatest[[]*corev1.Pod](), state: outage{log: cfg.Log.With("source", staticpod.SourceAPI)}}
 }
+
+// Faults tells while pods cannot be read from the API.
+func (a *API) Faults() []fault.Fault { return a.state.faults() }
 
 // Run delivers the full set at first and after each change until ctx is done. It
 // returns nil then. While the server does not answer nothing is delivered: what
@@ -54,9 +60,8 @@ func (a *API) Run(ctx context.Context) error {
 		}
 	}
 	lw := cache.ToListWatcherWithWatchListSemantics(a.listWatch(), a.cfg.Client)
-	state := &outage{log: a.cfg.Log.With("source", staticpod.SourceAPI)}
 	store := cache.NewUndeltaStore(func(objs []any) {
-		state.end()
+		a.state.end()
 		a.pods.put(podsOf(objs))
 	}, cache.MetaNamespaceKeyFunc)
 	reflector := cache.NewReflectorWithOptions(lw, &corev1.Pod{}, store, cache.ReflectorOptions{
@@ -64,7 +69,7 @@ func (a *API) Run(ctx context.Context) error {
 	})
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { a.follow(ctx, reflector, state) })
+	wg.Go(func() { a.follow(ctx, reflector) })
 	for {
 		pods, ok := a.pods.get(ctx)
 		if !ok {
@@ -91,7 +96,7 @@ func (a *API) listWatch() *cache.ListWatch {
 
 // follow lists and watches again and again, with a growing pause while the
 // server does not answer.
-func (a *API) follow(ctx context.Context, r *cache.Reflector, state *outage) {
+func (a *API) follow(ctx context.Context, r *cache.Reflector) {
 	const first, most = 200 * time.Millisecond, 10 * time.Second
 	pause := first
 	for {
@@ -101,7 +106,7 @@ func (a *API) follow(ctx context.Context, r *cache.Reflector, state *outage) {
 			return
 		}
 		if err != nil {
-			state.begin(err)
+			a.state.begin(err)
 		}
 		if err == nil || time.Since(began) > most {
 			pause = first
@@ -132,24 +137,36 @@ func podsOf(objs []any) []*corev1.Pod {
 // An outage is logged when it begins and when it ends.
 type outage struct {
 	log *slog.Logger
-	mu  sync.Mutex
-	on  bool // guarded by mu
+
+	mu    sync.Mutex // guards the fields below
+	err   error      // nil: there is none
+	since time.Time  // with err
 }
 
 func (o *outage) begin(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.on {
-		o.on = true
+	if o.err == nil {
+		o.since = time.Now()
 		o.log.Warn("pods cannot be read from the API: what ran stays", "err", err)
 	}
+	o.err = err
 }
 
 func (o *outage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.on {
-		o.on = false
+	if o.err != nil {
+		o.err = nil
 		o.log.Info("pods are read from the API again")
 	}
+}
+
+func (o *outage) faults() []fault.Fault {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		return nil
+	}
+	return []fault.Fault{{Object: "Pods", Message: fmt.Sprintf("cannot be read from the API: %v; what ran stays", o.err), Since: o.since}}
 }

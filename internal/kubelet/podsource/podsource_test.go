@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -202,6 +204,38 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, got, "")
+}
+
+func TestAPIFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(pod("a"))
+		var down atomic.Bool
+		down.Store(true)
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("away")
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		delivered := 0
+		api := NewAPI(APIConfig{Node: "n1", Client: client, Log: log(t), Deliver: func(context.Context, string, []*corev1.Pod) { delivered++ }})
+		done := make(chan error, 1)
+		began := time.Now()
+		go func() { done <- api.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := api.Faults(); len(got) != 1 || !strings.Contains(got[0].Message, "away") || !got[0].Since.Equal(began) {
+			t.Errorf("faults: %+v", got)
+		}
+		down.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := api.Faults(); len(got) != 0 || delivered != 1 {
+			t.Errorf("%d deliveries, faults: %+v", delivered, got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A node without any pod says so once: the source was seen.

@@ -11,10 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
@@ -145,6 +147,30 @@ func TestRetryAt(t *testing.T) {
 		synctest.Wait()
 		if !w.IsFinished("a") {
 			t.Errorf("not looked at at the time: %v", w.Snapshot())
+		}
+	})
+}
+
+func TestFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		syncer := newFakeSyncer(t)
+		w := start(t, Config{Syncer: syncer, Cache: freshCache{}})
+		began := time.Now()
+		syncer.answer("a sync", "no cgroup")
+		w.Update(lifecycle.Request{Kind: lifecycle.Create, Pod: testPod("a", "job")})
+		w.Update(lifecycle.Request{Kind: lifecycle.Create, Pod: testPod("b", "fine")})
+		synctest.Wait()
+		want := []fault.Fault{{Object: "Pod default/job", Message: "no cgroup", Since: began}}
+		for range 3 {
+			if diff := cmp.Diff(w.Faults(), want); diff != "" {
+				t.Errorf("faults: got -, want +:\n%s", diff)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		syncer.answer("a sync", "ok")
+		time.Sleep(20 * time.Second)
+		if got := w.Faults(); len(got) != 0 {
+			t.Errorf("faults: %v", got)
 		}
 	})
 }

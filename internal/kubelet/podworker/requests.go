@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
@@ -125,9 +126,22 @@ func (w *Workers) Snapshot() []lifecycle.Info {
 	defer w.mu.Unlock()
 	infos := make([]lifecycle.Info, 0, len(w.mu.workers))
 	for uid, k := range w.mu.workers {
-		infos = append(infos, lifecycle.Info{UID: uid, State: k.state, Removed: k.removed, Pod: k.pod, Failure: k.failure})
+		infos = append(infos, lifecycle.Info{UID: uid, State: k.state, Removed: k.removed, Pod: k.pod})
 	}
 	return infos
+}
+
+// Faults returns whose steps fail.
+func (w *Workers) Faults() []fault.Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var faults []fault.Fault
+	for _, k := range w.mu.workers {
+		if k.failure != "" {
+			faults = append(faults, fault.Fault{Object: "Pod " + k.fullName, Message: k.failure, Since: k.failing})
+		}
+	}
+	return faults
 }
 
 // Known reports whether a pod has a worker, or whether it may get one because

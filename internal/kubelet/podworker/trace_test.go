@@ -152,13 +152,19 @@ func (tr *tracer) states() []string {
 		if tr.workers.CouldHaveRunning(info.UID) {
 			line += " could-run"
 		}
-		if info.Failure != "" {
-			line += " failing: " + info.Failure
+		if failure := tr.failure(info.UID); failure != "" {
+			line += " failing: " + failure
 		}
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+func (tr *tracer) failure(uid types.UID) string {
+	tr.workers.mu.Lock()
+	defer tr.workers.mu.Unlock()
+	return tr.workers.mu.workers[uid].failure
 }
 
 func parseRequest(t *testing.T, verb string, f []string) lifecycle.Request {

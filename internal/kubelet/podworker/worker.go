@@ -65,6 +65,7 @@ type worker struct {
 	last     time.Time          // end of the last step
 	failures int                // steps that failed in a row
 	failure  string             // how the last step failed
+	failing  time.Time          // since when steps fail; zero: they do not
 
 	wake    chan struct{} // something was asked; 1 to coalesce
 	pokes   chan struct{} // something may have happened; 1 to coalesce
@@ -337,6 +338,9 @@ func (w *Workers) logFailure(k *worker, j *job, err error) {
 	if errors.Is(err, context.Canceled) || err.Error() == k.failure {
 		return
 	}
+	if k.failing.IsZero() {
+		k.failing = time.Now()
+	}
 	k.failure = err.Error()
 	w.cfg.Log.Warn("pod step failed, trying again", "pod", k.fullName, "podUID", k.uid, "state", j.state.String(), "err", err)
 }
@@ -345,7 +349,7 @@ func (w *Workers) logRecovery(k *worker) {
 	if k.failure != "" {
 		w.cfg.Log.Info("pod step works again", "pod", k.fullName, "podUID", k.uid, "failures", k.failures)
 	}
-	k.failures, k.failure = 0, ""
+	k.failures, k.failure, k.failing = 0, "", time.Time{}
 }
 
 func notify(ch chan struct{}) {

@@ -97,6 +97,9 @@ func TestResize(t *testing.T) {
 		w.Deliver(ctx, "api", []*v1.Pod{sized("2", "1Gi", func(p *v1.Pod) { p.Generation = 2 })})
 		w.wantMemory("64Mi")
 		w.wantEvents(refused)
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/db" || got[0].Message != allocation.Infeasible {
+			t.Errorf("faults: %v", got)
+		}
 		w.Deliver(ctx, "api", []*v1.Pod{sized("3", "1Gi", func(p *v1.Pod) { p.Generation, p.Status.Phase = 2, v1.PodRunning })})
 		w.wantMemory("64Mi")
 		w.wantEvents()
@@ -104,6 +107,9 @@ func TestResize(t *testing.T) {
 		w.wantEvents(refused)
 		w.Deliver(ctx, "api", []*v1.Pod{sized("5", "64Mi", func(p *v1.Pod) { p.Generation = 4 })}) // taken back
 		w.wantMemory("64Mi")
+		if got := w.Faults(); len(got) != 0 {
+			t.Errorf("faults: %v", got)
+		}
 		w.Deliver(ctx, "api", []*v1.Pod{sized("6", "2Gi", func(p *v1.Pod) { p.Generation = 5 })})
 		w.wantEvents(refused)
 	})

@@ -1,12 +1,20 @@
 package syncloop
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
+
+// A resize is one that is not done.
+type resize struct {
+	generation int64 // of the pod
+	since      time.Time
+}
 
 // allocated returns a pod of the API with the resources that it has on this
 // node: those of the version that was admitted. running says that the pod is new
@@ -24,10 +32,10 @@ func (l *Loop) allocated(p *v1.Pod, running bool) *v1.Pod {
 		delete(l.resizes, p.UID)
 		return p
 	}
-	if generation, told := l.resizes[p.UID]; !told || generation != p.Generation {
+	if last, told := l.resizes[p.UID]; !told || last.generation != p.Generation {
+		l.resizes[p.UID] = resize{p.Generation, time.Now()}
 		l.cfg.Log.Warn("resize is not done", "pod", fullName(p), "podUID", p.UID)
 		l.cfg.Recorder.Event(p, v1.EventTypeWarning, reason.ResizeInfeasible, allocation.Infeasible)
 	}
-	l.resizes[p.UID] = p.Generation
 	return allocation.Keep(p, started)
 }

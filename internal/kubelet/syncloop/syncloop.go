@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
@@ -134,15 +135,15 @@ type Loop struct {
 	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
 	mirrors  map[string]*v1.Pod    // by namespace/name
 	rejected map[types.UID]rejection
-	resizes  map[types.UID]int64 // generations of pods whose resize is not done
-	seen     sets.Set[string]    // sources whose updates were taken
-	told     map[fault]bool      // faults of which an event was made
+	resizes  map[types.UID]resize   // those that are not done
+	seen     sets.Set[string]       // sources whose updates were taken
+	told     map[faultKey]time.Time // faults of which an event was made, and when
 
 	mu struct {
 		sync.Mutex
-		pods   []*v1.Pod       // ordered by namespace and name
-		faults []desired.Fault // as of the last set
-		turned time.Time       // when the loop last turned; zero: not yet
+		pods   []*v1.Pod     // ordered by namespace and name
+		faults []fault.Fault // as of the last set
+		turned time.Time     // when the loop last turned; zero: not yet
 	}
 }
 
@@ -154,7 +155,7 @@ type set struct {
 
 type rejection struct{ reason, message string }
 
-type fault struct {
+type faultKey struct {
 	source, message string
 	uid             types.UID
 }
@@ -168,9 +169,9 @@ func New(cfg Config) *Loop {
 		pods:     map[types.UID]*v1.Pod{},
 		mirrors:  map[string]*v1.Pod{},
 		rejected: map[types.UID]rejection{},
-		resizes:  map[types.UID]int64{},
+		resizes:  map[types.UID]resize{},
 		seen:     sets.New[string](),
-		told:     map[fault]bool{},
+		told:     map[faultKey]time.Time{},
 	}
 }
 
@@ -246,8 +247,9 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Faults returns the pods that are left out or clash, as of the last set.
-func (l *Loop) Faults() []desired.Fault {
+// Faults returns the pods that are left out, clash, or were resized in vain, as
+// of the last set.
+func (l *Loop) Faults() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.mu.faults)

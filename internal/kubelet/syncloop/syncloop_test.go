@@ -468,7 +468,7 @@ func TestDuplicatesAreToldOnce(t *testing.T) {
 		if got := <-w.recorder.Events; !strings.HasPrefix(got, "Warning FailedValidation duplicate pod name") || len(w.recorder.Events) > 0 {
 			t.Errorf("events: %q and %d more", got, len(w.recorder.Events))
 		}
-		if got := w.Faults(); len(got) != 1 || got[0].Pod.UID != "b" {
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/web" || !strings.HasPrefix(got[0].Message, "duplicate pod name") || got[0].Since.IsZero() {
 			t.Errorf("faults = %v", got)
 		}
 	})

@@ -8,7 +8,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
@@ -257,24 +259,41 @@ func (l *Loop) publish() {
 	pods := slices.SortedFunc(maps.Values(l.pods), func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	faults := l.cfg.Desired.Faults()
+	faults := l.faults()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.pods, l.mu.faults = pods, faults
 }
 
+func (l *Loop) faults() []fault.Fault {
+	var faults []fault.Fault
+	for _, f := range l.cfg.Desired.Faults() {
+		faults = append(faults, fault.Fault{Object: fault.Pod(f.Pod.Namespace, f.Pod.Name), Message: f.Message, Since: l.told[keyOf(f)]})
+	}
+	for uid, r := range l.resizes {
+		if p := l.pods[uid]; p != nil {
+			faults = append(faults, fault.Fault{Object: fault.Pod(p.Namespace, p.Name), Message: allocation.Infeasible, Since: r.since})
+		}
+	}
+	return faults
+}
+
 // tellFaults makes an event of each new fault.
 func (l *Loop) tellFaults() {
-	now := map[fault]bool{}
+	now := map[faultKey]time.Time{}
 	for _, f := range l.cfg.Desired.Faults() {
-		key := fault{f.Source, f.Message, f.Pod.UID}
-		now[key] = true
-		if !l.told[key] {
+		key := keyOf(f)
+		since, told := l.told[key]
+		if !told {
+			since = time.Now()
 			l.cfg.Log.Warn("pod left out", "pod", fullName(f.Pod), "source", f.Source, "message", f.Message)
 			l.cfg.Recorder.Event(f.Pod, v1.EventTypeWarning, reason.FailedValidation, f.Message)
 		}
+		now[key] = since
 	}
 	l.told = now
 }
+
+func keyOf(f desired.Fault) faultKey { return faultKey{f.Source, f.Message, f.Pod.UID} }
 
 func fullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }

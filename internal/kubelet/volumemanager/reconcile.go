@@ -231,6 +231,9 @@ func (m *Manager) settle(ctx context.Context, st *podState, asked uint64, want i
 		return
 	}
 	m.logLocked(st, err)
+	if st.err == nil {
+		st.failing = time.Now()
+	}
 	st.err = err
 	switch {
 	case st.asked != asked || st.intent != want:

@@ -212,6 +212,9 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 		if err := w.mountWithin(pod, time.Minute); !errors.Is(err, full) || errors.Is(err, podvolumes.ErrWaiting) {
 			t.Errorf("err = %v", err)
 		}
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod ns/pod-a" || !strings.Contains(got[0].Message, "disk full") || time.Since(got[0].Since) != time.Minute {
+			t.Errorf("faults: %+v", got)
+		}
 		tries := 0
 		for _, step := range w.disk.steps() {
 			if step == "setUp a data" {
@@ -224,6 +227,9 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 		d.setFail("setUp data", nil)
 		if err := w.mountWithin(pod, 2*time.Minute); err != nil {
 			t.Error(err)
+		}
+		if got := w.Faults(); len(got) != 0 {
+			t.Errorf("faults: %+v", got)
 		}
 
 		busy := errors.New("busy")

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
@@ -102,6 +103,24 @@ func (m *Manager) Poke(uid types.UID) {
 	if st := m.mu.pods[uid]; st != nil && st.intent == wanted {
 		m.askLocked(st)
 	}
+}
+
+// Faults returns which pods' volumes are not in order, wanted or not.
+func (m *Manager) Faults() []fault.Fault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var faults []fault.Fault
+	for uid, st := range m.mu.pods {
+		if st.err == nil {
+			continue
+		}
+		object := "Pod with UID " + string(uid)
+		if st.pod != nil {
+			object = fault.Pod(st.pod.Namespace, st.pod.Name)
+		}
+		faults = append(faults, fault.Fault{Object: object, Message: st.err.Error(), Since: st.failing})
+	}
+	return faults
 }
 
 // Paths returns the path on the host of each volume of a pod that is there, by

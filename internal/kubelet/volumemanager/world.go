@@ -38,6 +38,7 @@ type podState struct {
 	mustReach uint64        // the latest number of asked that WaitForMount waits for
 	reached   uint64        // the number of asked that the last full success had seen
 	err       error         // why the last try was not a full success; nil: none ended, or it was
+	failing   time.Time     // since when tries fail, with err
 	failures  int           // in a row
 	due       time.Time     // when to look again; zero: only when asked
 	busy      bool          // a goroutine works on the pod
