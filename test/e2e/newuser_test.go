@@ -78,6 +78,9 @@ func TestNewUser(t *testing.T) {
 			return wants(out, fmt.Sprintf("web.yaml:%d", lineOf(web, "args:")), "Pod default/web", "argz", "args")
 		})
 		n.eventually("the event", func() error { return wants(n.kubectl("get", "events", "-A"), "web.yaml") })
+		n.eventually("the metric", func() error {
+			return wants(n.kubectl("get", "--raw", "/api/v1/nodes/edge-1/proxy/metrics"), `holdfast_manifest_errors{file="web.yaml"`)
+		})
 		n.write("web.yaml", "{ this is no YAML")
 		n.eventually("the new fault is shown", func() error {
 			out, _ := n.try("status")
@@ -126,6 +129,24 @@ func TestNewUser(t *testing.T) {
 		}
 		if err := wants(n.kubectl("exec", "web-edge-1", "--", "/demo", "cat", "/scratch/note"), "kept"); err != nil {
 			t.Error(err)
+		}
+	})
+
+	step(t, "SIGTERM and up again: the same containers", func(t *testing.T) {
+		n.t = t
+		pid := n.report().PID
+		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		n.eventually("the process ends", func() error {
+			if alive(pid) {
+				return errors.New("it still runs")
+			}
+			return nil
+		})
+		n.up()
+		if got := containers(n.running("web-edge-1")); got != before {
+			t.Errorf("containers changed:\n%swant\n%s", got, before)
 		}
 	})
 
