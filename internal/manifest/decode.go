@@ -230,6 +230,10 @@ func (d *decoder) validate(k kind, obj runtime.Object, root *value) {
 		line, col := root.locate("metadata.uid")
 		d.fault(line, col, ReasonInvalid, "metadata.uid", "may not contain a path", "", "leave it out")
 	}
+	if internal.(metav1.Object).GetDeletionTimestamp() != nil {
+		line, col := root.locate("metadata.deletionTimestamp")
+		d.fault(line, col, ReasonInvalid, "metadata.deletionTimestamp", "is set by the API alone", "", "leave it out")
+	}
 	for _, e := range k.validate(internal) {
 		line, col := root.locate(e.Field)
 		suggestion, hint := advise(e)

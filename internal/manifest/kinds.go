@@ -76,7 +76,12 @@ func checks[T runtime.Object](f func(T) field.ErrorList) func(runtime.Object) fi
 func validatePod(obj runtime.Object) field.ErrorList {
 	pod := obj.(*core.Pod)
 	opts := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
-	return validation.ValidatePodCreate(pod, opts)
+	errs := validation.ValidatePodCreate(pod, opts)
+	if len(pod.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "schedulingGates"),
+			"a pod from a file is on its node already, so nothing would wait for them"))
+	}
+	return errs
 }
 
 func validatePersistentVolume(pv *core.PersistentVolume) field.ErrorList {

@@ -41,6 +41,8 @@ func TestParse(t *testing.T) {
 		{"anchors and merges", "a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\n  labels: &l {a: b}\n  annotations:\n    <<: *l\n    c: d\n", []string{"1: ConfigMap default/c"}},
 		{"yes is a boolean where one is wanted", "a.yaml", webPod + "    stdin: yes\n", []string{"1: Pod default/web"}},
 		{"privileged", "a.yaml", webPod + "    securityContext: {privileged: true}\n", []string{"1: Pod default/web"}},
+		{"braces of YAML", "a.yaml", "{apiVersion: v1, kind: List, items: [\n  {apiVersion: v1, kind: Namespace, metadata: {name: x}}]}", []string{"2: Namespace x"}},
+		{"JSON with tabs", "a.yaml", "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Namespace\",\n\t\"metadata\": {\"name\": \"x\"}}", []string{"1: Namespace x"}},
 		{"other groups", "a.yaml", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\nprovisioner: x.example/y\n---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: p}\nvalue: 5\n", []string{"1: StorageClass s", "6: PriorityClass p"}},
 	}
 	p := New()
@@ -71,6 +73,10 @@ func TestParseFaultsOfFiles(t *testing.T) {
 		{"json cut off", "a.json", "{\n\"kind\":\n\"Pod\"", "a.json:3: not valid JSON: the text ends too early; check brackets, commas and quotes near this line"},
 		{"text after json", "a.json", "{}\n{}", "a.json:1: not valid JSON: text after the JSON value; check brackets, commas and quotes near this line"},
 		{"json is not yaml", "a.json", "{kind: Pod}", "a.json:1: not valid JSON: invalid character 'k'; check brackets, commas and quotes near this line"},
+		{"broken json in a YAML file", "a.yaml", "{\n\"kind\":\n\"Pod\"", "a.yaml:3: not valid JSON: the text ends too early; check brackets, commas and quotes near this line"},
+		{"a workload in braces", "a.yaml", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}", "a.yaml:1: Deployment d: kind: Deployment is not supported in the manifest folder; write its spec.template as a Pod"},
+		{"gates", "a.yaml", webPod + "  schedulingGates: [{name: example.com/x}]\n", "a.yaml:9: Pod default/web: spec.schedulingGates: forbidden: a pod from a file is on its node already, so nothing would wait for them; leave this field out"},
+		{"copy of what ends", "a.yaml", strings.Replace(webPod, "  name: web\n", "  name: web\n  deletionTimestamp: \"2020-01-01T00:00:00Z\"\n", 1), "a.yaml:5: Pod default/web: metadata.deletionTimestamp: is set by the API alone; leave it out"},
 		{"json duplicate", "a.json", "{\"apiVersion\":\"v1\",\n\"kind\":\"Namespace\",\n\"kind\":\"Namespace\",\"metadata\":{\"name\":\"x\"}}", "a.json:3: Namespace x: kind: duplicate key, first written at line 2; keep one of the two"},
 		{"infinite", "a.yaml", "a: .inf\n", "a.yaml:1: the number .inf has no JSON form; write a finite number, or quotes around text"},
 	}

@@ -20,13 +20,17 @@ type part struct {
 	data []byte
 	line int // lines of the file before it
 	json bool
+	yaml bool // with json: YAML if it is no JSON
 }
 
 // split cuts a file at its `---` lines. It is done before parsing, so that a
 // syntax error ends one document and not the rest of the file.
 func split(file string, data []byte) []part {
-	if filepath.Ext(file) == ".json" || bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && !hasSeparator(data) {
+	if filepath.Ext(file) == ".json" {
 		return []part{{data: data, json: true}}
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) && !hasSeparator(data) {
+		return []part{{data: data, json: true, yaml: true}}
 	}
 	var parts []part
 	start, startLine, line := 0, 0, 0
@@ -57,7 +61,17 @@ func isSeparator(line []byte) bool {
 // comments and directives.
 func (p part) tree() (*value, []Fault) {
 	if p.json {
-		return jsonTree(p.data)
+		v, faults := jsonTree(p.data)
+		if len(faults) == 0 || !p.yaml {
+			return v, faults
+		}
+		// Braces begin YAML's own short form too. JSON comes first, because it
+		// may be indented with tabs.
+		asYAML := part{data: p.data, line: p.line}
+		if v, more := asYAML.tree(); len(more) == 0 || !startsAsJSON(p.data) {
+			return v, more
+		}
+		return nil, faults
 	}
 	if p.blank() {
 		return nil, nil
@@ -81,6 +95,13 @@ func (p part) tree() (*value, []Fault) {
 	b := yamlBuilder{line: p.line}
 	v := b.value(doc.Content[0], 0)
 	return v, b.faults
+}
+
+// startsAsJSON reports whether text in braces begins with a quoted key, as
+// somebody writes who means JSON.
+func startsAsJSON(data []byte) bool {
+	inside := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(data), []byte("{")))
+	return bytes.HasPrefix(inside, []byte(`"`))
 }
 
 // blank reports whether the part has nothing but white space, comments,
