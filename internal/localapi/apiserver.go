@@ -3,6 +3,7 @@ package localapi
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -41,9 +42,9 @@ type preparedServer struct {
 	RunWithContext func(context.Context) error
 }
 
-// newAPI builds the API server upon the store at endpoint. What it starts
-// (the storage of each resource) ends with the server.
-func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
+// newAPI builds the API server upon the store. What it starts (the storage of
+// each resource) ends with the server.
+func (s *Server) newAPI(ctx context.Context, store *etcd) (*api, error) {
 	// Privileged containers are the user's business on their own machine;
 	// without this, validation refuses them.
 	capabilities.Setup(true, 0)
@@ -60,11 +61,11 @@ func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
 	a.informers = informers.NewSharedInformerFactoryWithOptions(a.client, informerResync, informers.WithTransform(trim))
 
 	cfg := s.genericConfig(a)
-	factory, err := storageFactory(cfg, endpoint)
+	factory, err := storageFactory(cfg, store.endpoint())
 	if err != nil {
 		return nil, err
 	}
-	a.storages = &storages{RESTOptionsGetter: cfg.RESTOptionsGetter}
+	a.storages = newStorages(cfg.RESTOptionsGetter, store.client())
 	cfg.RESTOptionsGetter = a.storages
 	if err := s.secureConfig(ctx, cfg, a); err != nil {
 		return nil, err
@@ -76,8 +77,7 @@ func (s *Server) newAPI(ctx context.Context, endpoint string) (*api, error) {
 	server.ShutdownTimeout = shutdownTimeout
 	if err := s.install(server, cfg, factory, a); err != nil {
 		server.Destroy()
-		a.storages.close()
-		return nil, err
+		return nil, errors.Join(err, a.storages.close())
 	}
 	cfg.OpenAPIV3Config.Definitions = nil // only installing needed them
 	s.documents().install(server)
@@ -136,10 +136,15 @@ func (s *Server) loopbackConfig() *rest.Config {
 		TLSClientConfig:    rest.TLSClientConfig{CAData: s.pki.CertPEM()},
 		QPS:                -1, // no limit on calls within one process
 		DisableCompression: true,
-		ContentConfig: rest.ContentConfig{
-			ContentType:        runtime.ContentTypeProtobuf,
-			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
-		},
+		ContentConfig:      protobuf(),
+	}
+}
+
+// protobuf prefers the format that is cheaper for both ends.
+func protobuf() rest.ContentConfig {
+	return rest.ContentConfig{
+		ContentType:        runtime.ContentTypeProtobuf,
+		AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 	}
 }
 

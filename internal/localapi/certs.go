@@ -101,6 +101,8 @@ func (s *Server) clientConfig(pair pki.Pair) *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{
 			CAData: s.pki.CertPEM(), CertData: pair.Cert, KeyData: pair.Key,
 		},
+		DisableCompression: true, // never leaves the machine
+		ContentConfig:      protobuf(),
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 )
 
@@ -126,7 +128,11 @@ func (e *etcd) stop() {
 	<-e.server.Server.StopNotify()
 }
 
-// endpoint is the store's address for its clients.
+// client returns a new client that calls the store directly. It works until
+// the store is stopped.
+func (e *etcd) client() *clientv3.Client { return v3client.New(e.server.Server) }
+
+// endpoint is the store's address, for health checks.
 func (e *etcd) endpoint() string { return "unix://" + e.socket }
 
 // ErrDamagedStore is returned when the store's files cannot be read.

@@ -49,7 +49,7 @@ func TestGroups(t *testing.T) {
 	s := start(t, func(c *Config) { c.Groups = []*genericapiserver.APIGroupInfo{&group} })
 
 	client := clientFor(t, s.AdminConfig())
-	data, err := client.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").DoRaw(t.Context())
+	data, err := client.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").SetHeader("Accept", "application/json").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

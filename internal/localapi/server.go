@@ -165,7 +165,7 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 	// The server outlives ctx, so that the controllers can finish through it.
 	serverCtx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServer()
-	a, err := s.newAPI(serverCtx, store.endpoint())
+	a, err := s.newAPI(serverCtx, store)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -176,8 +176,8 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 	defer stopServer()
 	errs := make(chan error, len(s.listeners)+1) // one for each sender
 	servers.Go(func() {
-		errs <- a.prepared.RunWithContext(serverCtx)
-		a.storages.close()
+		err := a.prepared.RunWithContext(serverCtx)
+		errs <- errors.Join(err, a.storages.close())
 	})
 	for _, l := range s.listeners[1:] {
 		servers.Go(func() { errs <- s.Serve(serverCtx, l) })
