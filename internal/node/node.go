@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
+	"github.com/holdfast-dev/holdfast/internal/node/heapkeeper"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
@@ -146,6 +147,7 @@ func (n *node) run(ctx context.Context) error {
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
 	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
 	parts.Add("readiness", n.announce)
+	parts.Add("heap", heapkeeper.New(heapkeeper.Config{Ready: n.ready, Log: n.log.With("part", "heap")}).Run)
 	return parts.Run(ctx)
 }
 
