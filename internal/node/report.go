@@ -35,6 +35,9 @@ func (n *node) report(context.Context) control.Report {
 			r.Faults = append(r.Faults, control.Fault{Object: "Pod " + p.Namespace + "/" + p.Name, Message: p.Reason + ": " + p.Message})
 		}
 	}
+	for _, f := range n.kubelet.Faults() {
+		r.Faults = append(r.Faults, control.Fault{Object: f.Object, Message: f.Message, Since: f.Since})
+	}
 	slices.SortFunc(r.Pods, func(a, b control.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
