@@ -34,8 +34,10 @@ var kinds = map[string]string{
 	"internal/kubelet/observed":      "state",
 	"internal/kubelet/pleg":          "stage",
 	"internal/kubelet/reason":        "leaf",
+	"internal/kubelet/runtest":       "leaf", // tests alone
 	"internal/kubelet/runtimelabels": "leaf",
 	"internal/version":               "leaf",
+	"internal/wake":                  "leaf",
 	"internal/instance":              "leaf",
 	"internal/kubelet/staticpod":     "leaf",
 	"internal/kubelet/podsource":     "stage",
@@ -50,6 +52,7 @@ var kinds = map[string]string{
 	"internal/manifestdir":           "stage",
 	"internal/localapi/faultevents":  "stage",
 	"internal/localapi/objects":      "stage",
+	"internal/retry":                 "leaf",
 	"internal/rungroup":              "leaf",
 	"internal/ociimage":              "leaf",
 	"internal/podnet":                "leaf",

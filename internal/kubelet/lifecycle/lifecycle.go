@@ -98,6 +98,12 @@ func (s State) String() string {
 	return "unknown"
 }
 
+// Terminal reports whether the API has a last phase of a pod, which is told
+// only when nothing of it runs.
+func Terminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
 // An Info is what the workers tell of one pod.
 type Info struct {
 	UID     types.UID

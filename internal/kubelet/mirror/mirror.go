@@ -12,6 +12,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/retry"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // errNoNode is returned while the node is not registered.
@@ -65,23 +68,17 @@ func (c Config) withDefaults() Config {
 	if c.Recorder == nil {
 		c.Recorder = &record.FakeRecorder{} // without a channel it discards
 	}
-	setDefault(&c.RetryMin, 200*time.Millisecond)
-	setDefault(&c.RetryMax, 30*time.Second)
-	setDefault(&c.Settle, 30*time.Second)
-	setDefault(&c.Timeout, 10*time.Second)
+	c.RetryMin = cmp.Or(c.RetryMin, 200*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 30*time.Second)
+	c.Settle = cmp.Or(c.Settle, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	return c
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
-	}
 }
 
 // A Keeper keeps the mirrors.
 type Keeper struct {
 	cfg  Config
-	wake chan struct{} // 1 to coalesce
+	wake wake.Bell
 
 	mu      sync.Mutex // guards the fields below
 	picture picture
@@ -103,7 +100,7 @@ type progress struct {
 // New returns a Keeper that does nothing until Run.
 func New(cfg Config) *Keeper {
 	return &Keeper{
-		cfg: cfg.withDefaults(), wake: make(chan struct{}, 1),
+		cfg: cfg.withDefaults(), wake: wake.NewBell(),
 		faults: map[string]fault.Fault{}, names: map[string]*progress{}, told: map[string]string{},
 	}
 }
@@ -116,7 +113,7 @@ func (k *Keeper) Set(static, ending, mirrors []*v1.Pod, prune bool) {
 	k.mu.Lock()
 	k.picture = picture{static: static, ending: ending, mirrors: mirrors, prune: prune}
 	k.mu.Unlock()
-	k.notify()
+	k.wake.Ring()
 }
 
 // Poke makes the Keeper try at once what it could not do, such as after the
@@ -125,7 +122,7 @@ func (k *Keeper) Poke() {
 	k.mu.Lock()
 	k.poked = true
 	k.mu.Unlock()
-	k.notify()
+	k.wake.Ring()
 }
 
 // Faults returns what keeps static pods from having a proper mirror.
@@ -133,13 +130,6 @@ func (k *Keeper) Faults() []fault.Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Collect(maps.Values(k.faults))
-}
-
-func (k *Keeper) notify() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Run keeps the mirrors until ctx is done.
@@ -217,8 +207,8 @@ func (k *Keeper) try(ctx context.Context, a *action, p *progress) time.Duration 
 	}
 	pause := k.cfg.Settle
 	if err != nil {
-		pause = min(k.cfg.RetryMin<<min(p.failures, 20), k.cfg.RetryMax)
 		p.failures++
+		pause = retry.Pause(p.failures, k.cfg.RetryMin, k.cfg.RetryMax)
 	} else {
 		p.failures = 0
 	}

@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // renew renews the node's lease at a quarter of its duration until ctx is
@@ -35,7 +37,7 @@ func (r *Reporter) renew(ctx context.Context) {
 		} else {
 			wait = firstRetry
 		}
-		if !pause(ctx, pauseFor) {
+		if !retry.Sleep(ctx, pauseFor) {
 			return
 		}
 	}

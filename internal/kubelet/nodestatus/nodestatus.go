@@ -12,6 +12,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // runtime is the container runtime. Calls end with their context.
@@ -96,20 +99,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	set := func(d *time.Duration, to time.Duration) {
-		if *d == 0 {
-			*d = to
-		}
-	}
-	set(&c.LookPeriod, 5*time.Second)
-	set(&c.StartPeriod, 200*time.Millisecond)
-	set(&c.CallTimeout, 10*time.Second)
-	set(&c.StatusFrequency, 10*time.Second)
-	set(&c.ReportFrequency, 5*time.Minute)
-	set(&c.LeaseDuration, 40*time.Second)
-	if c.MaxPods == 0 {
-		c.MaxPods = 110
-	}
+	c.LookPeriod = cmp.Or(c.LookPeriod, 5*time.Second)
+	c.StartPeriod = cmp.Or(c.StartPeriod, 200*time.Millisecond)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 10*time.Second)
+	c.StatusFrequency = cmp.Or(c.StatusFrequency, 10*time.Second)
+	c.ReportFrequency = cmp.Or(c.ReportFrequency, 5*time.Minute)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 40*time.Second)
+	c.MaxPods = cmp.Or(c.MaxPods, 110)
 	return c
 }
 
@@ -117,7 +113,7 @@ func (c Config) withDefaults() Config {
 type Reporter struct {
 	cfg   Config
 	log   *slog.Logger
-	poke  chan struct{} // capacity 1: wakes the reporting goroutine
+	poke  wake.Bell     // wakes the reporting goroutine
 	ready chan struct{} // closed when the node was first reported ready
 
 	registered chan struct{} // closed when the API has the node
@@ -138,7 +134,7 @@ func New(cfg Config) *Reporter {
 	r := &Reporter{
 		cfg:   cfg.withDefaults(),
 		log:   cfg.Log.With("node", cfg.Node),
-		poke:  make(chan struct{}, 1),
+		poke:  wake.NewBell(),
 		ready: make(chan struct{}),
 
 		registered: make(chan struct{}),
@@ -177,12 +173,7 @@ func (r *Reporter) Node() *v1.Node {
 }
 
 // Poke asks for a look and a report now. It never blocks.
-func (r *Reporter) Poke() {
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
-}
+func (r *Reporter) Poke() { r.poke.Ring() }
 
 // Run registers the node, reports and renews until ctx is done. The Node and
 // its lease stay: pods outlive the agent.
@@ -347,18 +338,6 @@ func (r *Reporter) notReady() []error {
 // kubelet has it, so that events of one node go together over re-registration.
 func (r *Reporter) reference() *v1.ObjectReference {
 	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.cfg.Node, UID: types.UID(r.cfg.Node)}
-}
-
-// pause waits, or returns false when ctx is done first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 var (

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // The waits between attempts to register, as for the upstream kubelet.
@@ -37,7 +39,7 @@ func (r *Reporter) register(ctx context.Context) error {
 			r.log.Warn("Node is not registered, will retry", "err", err)
 			failed = true
 		}
-		if !pause(ctx, wait) {
+		if !retry.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
 	}

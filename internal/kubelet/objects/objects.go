@@ -13,6 +13,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // Config says where a Store gets its objects.
@@ -43,12 +45,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Poll == 0 {
-		c.Poll = 5 * time.Second
-	}
-	if c.MaxRetry == 0 {
-		c.MaxRetry = 10 * time.Second
-	}
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.MaxRetry = cmp.Or(c.MaxRetry, 10*time.Second)
 	return c
 }
 
@@ -57,7 +55,7 @@ type Store struct {
 	cfg      Config
 	tokens   tokens
 	services *services
-	wake     chan struct{} // room for one: some watch waits to be started
+	wake     wake.Bell // some watch waits to be started
 
 	mu struct {
 		sync.Mutex
@@ -86,7 +84,7 @@ type entry struct {
 
 // New makes a Store. It asks for nothing before Run.
 func New(cfg Config) *Store {
-	s := &Store{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg.withDefaults(), wake: wake.NewBell()}
 	s.tokens = newTokens(cfg.Client, cfg.Log)
 	s.services = newServices(cfg.Log)
 	s.mu.entries = map[podvolumes.Ref]*entry{}
@@ -169,16 +167,9 @@ func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {
 		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), holders: map[types.UID]bool{}}
 		s.mu.entries[ref] = e
 		s.mu.pending = append(s.mu.pending, e)
-		s.notify()
+		s.wake.Ring()
 	}
 	e.holders[uid] = true
-}
-
-func (s *Store) notify() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // Run is awake already, or will be
-	}
 }
 
 func (s *Store) dropLocked(uid types.UID, ref podvolumes.Ref) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // servicesPatience is how long a reader waits for the first answer.
@@ -68,7 +69,7 @@ func newServices(log *slog.Logger) *services {
 // a few seconds and returns an error then.
 func (s *Store) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	if s.services.want() {
-		s.notify()
+		s.wake.Ring()
 	}
 	return s.services.get(ctx, namespace)
 }
@@ -183,7 +184,7 @@ func (s *services) watch(ctx context.Context, client kubernetes.Interface, longe
 		if err == nil || time.Since(began) > longest {
 			pause = firstRetry
 		}
-		if !sleep(ctx, pause) {
+		if !retry.Sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, longest)

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // firstRetry is the pause after the first failure; it doubles up to Config.MaxRetry.
@@ -51,7 +53,7 @@ func (s *Store) watch(ctx context.Context, e *entry) {
 			failing = true
 			log.Warn("object cannot be watched; using what was last seen", "err", err)
 		}
-		if !sleep(ctx, pause) {
+		if !retry.Sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, s.cfg.MaxRetry)
@@ -135,20 +137,8 @@ func (s *Store) poll(ctx context.Context, e *entry) error {
 		return err
 	}
 	s.seen(e, object)
-	sleep(ctx, s.cfg.Poll)
+	retry.Sleep(ctx, s.cfg.Poll)
 	return nil
-}
-
-// sleep waits and reports whether ctx still goes on.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func nameOf(object runtime.Object) string {

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // An inbox is where other goroutines leave what Run's must do. What is left
 // twice is done once, so it never fills up.
 type inbox struct {
-	wake chan struct{} // room for one: something is in the inbox
+	wake wake.Bell // room for one: something is in the inbox
 
 	mu        sync.Mutex          // guards the fields below
 	marks     map[types.UID]bool  // pods to inspect; true if the event stream named it
@@ -27,7 +29,7 @@ type streamState struct {
 
 func newInbox() inbox {
 	return inbox{
-		wake:      make(chan struct{}, 1),
+		wake:      wake.NewBell(),
 		marks:     map[types.UID]bool{},
 		strangers: map[string]struct{}{},
 	}
@@ -37,21 +39,21 @@ func (i *inbox) mark(uid types.UID, byEvent bool) {
 	i.mu.Lock()
 	i.marks[uid] = i.marks[uid] || byEvent
 	i.mu.Unlock()
-	i.ring()
+	i.wake.Ring()
 }
 
 func (i *inbox) stranger(id string) {
 	i.mu.Lock()
 	i.strangers[id] = struct{}{}
 	i.mu.Unlock()
-	i.ring()
+	i.wake.Ring()
 }
 
 func (i *inbox) streamOpened(now time.Time) {
 	i.mu.Lock()
 	i.stream.opened, i.stream.heard = now, time.Time{}
 	i.mu.Unlock()
-	i.ring()
+	i.wake.Ring()
 }
 
 func (i *inbox) streamHeard(now time.Time) {
@@ -66,14 +68,7 @@ func (i *inbox) streamBroke() {
 	i.mu.Lock()
 	i.stream = streamState{broke: true}
 	i.mu.Unlock()
-	i.ring()
-}
-
-func (i *inbox) ring() {
-	select {
-	case i.wake <- struct{}{}:
-	default:
-	}
+	i.wake.Ring()
 }
 
 // empty returns what is in the inbox and empties it; the state of the stream

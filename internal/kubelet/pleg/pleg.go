@@ -23,6 +23,7 @@
 package pleg
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -75,21 +76,11 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Period == 0 {
-		c.Period = time.Second
-	}
-	if c.SlowPeriod == 0 {
-		c.SlowPeriod = max(10*time.Second, c.Period)
-	}
-	if c.Threshold == 0 {
-		c.Threshold = 3 * time.Minute
-	}
-	if c.InspectTimeout == 0 {
-		c.InspectTimeout = 30 * time.Second
-	}
-	if c.Inspections == 0 {
-		c.Inspections = 16
-	}
+	c.Period = cmp.Or(c.Period, time.Second)
+	c.SlowPeriod = cmp.Or(c.SlowPeriod, max(10*time.Second, c.Period))
+	c.Threshold = cmp.Or(c.Threshold, 3*time.Minute)
+	c.InspectTimeout = cmp.Or(c.InspectTimeout, 30*time.Second)
+	c.Inspections = cmp.Or(c.Inspections, 16)
 	c.Inspections = max(c.Inspections, 2)
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // How long a pod whose inspection failed waits for the next one, unless
@@ -207,8 +208,8 @@ func (s *slots) answered(p *slot, err error, asked, now time.Time) {
 		if p.failures == 0 {
 			p.failedAt = asked
 		}
-		p.retryAt = now.Add(min(minRetry<<min(p.failures, 10), maxRetry))
 		p.failures++
+		p.retryAt = now.Add(retry.Pause(p.failures, minRetry, maxRetry))
 		s.failing[p.uid] = p
 	}
 	if p.again {

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // A Deliver takes the full set of one source. The pods are the receiver's to
@@ -23,19 +25,16 @@ type Deliver func(ctx context.Context, source string, pods []*corev1.Pod)
 type latest[T any] struct {
 	mu    sync.Mutex
 	value T
-	wake  chan struct{} // capacity 1: a value is there
+	wake  wake.Bell // a value is there
 }
 
-func newLatest[T any]() *latest[T] { return &latest[T]{wake: make(chan struct{}, 1)} }
+func newLatest[T any]() *latest[T] { return &latest[T]{wake: wake.NewBell()} }
 
 func (l *latest[T]) put(v T) {
 	l.mu.Lock()
 	l.value = v
 	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Ring()
 }
 
 // get waits for a value that was not got before. It reports false when ctx is

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
@@ -43,21 +44,12 @@ func (d delivery) names() string {
 func run(t *testing.T, source func(Deliver) func(context.Context) error) <-chan delivery {
 	t.Helper()
 	got := make(chan delivery)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	f := source(func(ctx context.Context, source string, pods []*corev1.Pod) {
+	runtest.Start(t, source(func(ctx context.Context, source string, pods []*corev1.Pod) {
 		select {
 		case got <- delivery{source, pods}:
 		case <-ctx.Done():
 		}
-	})
-	go func() { done <- f(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	}))
 	return got
 }
 
@@ -214,12 +206,10 @@ func TestAPIFaults(t *testing.T) {
 		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return down.Load(), nil, errors.New("away")
 		})
-		ctx, cancel := context.WithCancel(t.Context())
 		delivered := 0
 		api := NewAPI(APIConfig{Node: "n1", Client: client, Log: log(t), Deliver: func(context.Context, string, []*corev1.Pod) { delivered++ }})
-		done := make(chan error, 1)
 		began := time.Now()
-		go func() { done <- api.Run(ctx) }()
+		runtest.Start(t, api.Run)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := api.Faults(); len(got) != 1 || !strings.Contains(got[0].Message, "away") || !got[0].Since.Equal(began) {
@@ -230,10 +220,6 @@ func TestAPIFaults(t *testing.T) {
 		synctest.Wait()
 		if got := api.Faults(); len(got) != 0 || delivered != 1 {
 			t.Errorf("%d deliveries, faults: %+v", delivered, got)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -17,6 +17,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // Config holds what a Manager needs. Log is required.
@@ -71,23 +73,17 @@ func (c Config) withDefaults() Config {
 	if c.Parallel <= 0 {
 		c.Parallel = 8
 	}
-	setDefault(&c.RetryMin, 100*time.Millisecond)
-	setDefault(&c.RetryMax, 10*time.Second)
-	setDefault(&c.Timeout, 30*time.Second)
-	setDefault(&c.FlushAfter, 2*time.Second)
+	c.RetryMin = cmp.Or(c.RetryMin, 100*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 10*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.FlushAfter = cmp.Or(c.FlushAfter, 2*time.Second)
 	return c
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
-	}
 }
 
 // A Manager keeps the status of every pod and brings it to the API.
 type Manager struct {
 	cfg  Config
-	wake chan struct{} // something is to be sent; 1 to coalesce
+	wake wake.Bell // something is to be sent
 
 	mu       sync.Mutex // guards the fields below
 	entries  map[types.UID]*entry
@@ -116,7 +112,7 @@ type entry struct {
 
 // New returns a Manager that sends nothing until Run.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1), entries: map[types.UID]*entry{}}
+	return &Manager{cfg: cfg.withDefaults(), wake: wake.NewBell(), entries: map[types.UID]*entry{}}
 }
 
 // Report computes the status of a pod from what was observed of it, keeps it
@@ -303,14 +299,7 @@ func (m *Manager) dirtyLocked(e *entry) {
 			m.queue = append(m.queue, e)
 		}
 	}
-	notify(m.wake)
-}
-
-func notify(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
+	m.wake.Ring()
 }
 
 // Run sends statuses until ctx is done, and then what is still unsent, for

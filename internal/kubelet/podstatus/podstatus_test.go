@@ -1,7 +1,6 @@
 package podstatus
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
 
 // A world is a Manager, its API and what the workers say.
@@ -37,15 +37,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		Terminating:      func(types.UID) bool { return w.terminating.Load() },
 		CouldHaveRunning: func(types.UID) bool { return w.running.Load() },
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	}
+	w.stop = runtest.Start(t, w.Run)
 	return w
 }
 

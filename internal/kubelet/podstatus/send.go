@@ -18,6 +18,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 // send sends what is dirty until ctx is done or done reports true, and waits
@@ -120,7 +121,7 @@ func (m *Manager) settle(j *job, api *v1.Pod, err error) {
 	if again {
 		m.dirtyLocked(e)
 	}
-	notify(m.wake)
+	m.wake.Ring()
 }
 
 func (m *Manager) failedLocked(j *job, err error) {
@@ -129,7 +130,7 @@ func (m *Manager) failedLocked(j *job, err error) {
 	}
 	e := j.entry
 	e.failures++
-	e.after = time.Now().Add(min(m.cfg.RetryMin<<min(e.failures-1, 20), m.cfg.RetryMax))
+	e.after = time.Now().Add(retry.Pause(e.failures, m.cfg.RetryMin, m.cfg.RetryMax))
 	if e.failures == 1 {
 		m.cfg.Log.Warn("send pod status, trying again", "pod", j.api.Namespace+"/"+j.api.Name, "podUID", e.uid, "err", err)
 	}

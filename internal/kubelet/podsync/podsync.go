@@ -12,6 +12,7 @@
 package podsync
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -190,21 +191,15 @@ func (c Config) withDefaults() Config {
 	if c.HTTP == nil {
 		c.HTTP = hookClient()
 	}
-	setDefault(&c.MountNotice, 2*time.Second)
-	setDefault(&c.MountWait, 2*time.Minute+3*time.Second)
-	setDefault(&c.ConfigRetry, time.Second)
-	setDefault(&c.OrphanGrace, 30*time.Second)
-	setDefault(&c.CrashBackoff, 10*time.Second)
-	setDefault(&c.MaxCrashBackoff, 5*time.Minute)
-	setDefault(&c.PullBackoff, 10*time.Second)
-	setDefault(&c.MaxPullBackoff, 5*time.Minute)
+	c.MountNotice = cmp.Or(c.MountNotice, 2*time.Second)
+	c.MountWait = cmp.Or(c.MountWait, 2*time.Minute+3*time.Second)
+	c.ConfigRetry = cmp.Or(c.ConfigRetry, time.Second)
+	c.OrphanGrace = cmp.Or(c.OrphanGrace, 30*time.Second)
+	c.CrashBackoff = cmp.Or(c.CrashBackoff, 10*time.Second)
+	c.MaxCrashBackoff = cmp.Or(c.MaxCrashBackoff, 5*time.Minute)
+	c.PullBackoff = cmp.Or(c.PullBackoff, 10*time.Second)
+	c.MaxPullBackoff = cmp.Or(c.MaxPullBackoff, 5*time.Minute)
 	return c
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
-	}
 }
 
 // noProbes is the absence of probes.

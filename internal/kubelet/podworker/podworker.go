@@ -16,6 +16,7 @@
 package podworker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // A Syncer makes one step of one pod's life. Calls for different pods are
@@ -90,24 +92,18 @@ func (c Config) withDefaults() Config {
 	if c.Finished == nil {
 		c.Finished = func(*v1.Pod) {}
 	}
-	setDefault(&c.Resync, time.Minute)
-	setDefault(&c.RetryMin, 100*time.Millisecond)
-	setDefault(&c.RetryMax, 10*time.Second)
-	setDefault(&c.StatusTimeout, 2*time.Minute)
+	c.Resync = cmp.Or(c.Resync, time.Minute)
+	c.RetryMin = cmp.Or(c.RetryMin, 100*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 10*time.Second)
+	c.StatusTimeout = cmp.Or(c.StatusTimeout, 2*time.Minute)
 	return c
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
-	}
 }
 
 // Workers are the workers of all pods.
 type Workers struct {
 	cfg   Config
-	spawn chan struct{} // a worker waits for its goroutine
-	ended chan struct{} // a worker has finished
+	spawn wake.Bell // a worker waits for its goroutine
+	ended wake.Bell // a worker has finished
 
 	mu struct {
 		sync.Mutex
@@ -122,8 +118,8 @@ type Workers struct {
 func New(cfg Config) *Workers {
 	w := &Workers{
 		cfg:   cfg.withDefaults(),
-		spawn: make(chan struct{}, 1),
-		ended: make(chan struct{}, 1),
+		spawn: wake.NewBell(),
+		ended: wake.NewBell(),
 	}
 	w.mu.workers = map[types.UID]*worker{}
 	w.mu.turns = map[string][]*worker{}

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
 
 // start runs workers until the test's end.
@@ -26,15 +27,7 @@ func start(t *testing.T, cfg Config) *Workers {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
 	w := New(cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	runtest.Start(t, w.Run)
 	return w
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // Update takes a request. It never blocks; the worker sees the newest request,
@@ -67,7 +68,7 @@ func (w *Workers) acceptLocked(k *worker, req *lifecycle.Request) {
 	if interrupt := k.accept(req); interrupt && k.cancel != nil {
 		k.cancel()
 	}
-	notify(k.wake)
+	k.wake.Ring()
 }
 
 // addLocked makes a worker for a UID that has none.
@@ -76,8 +77,8 @@ func (w *Workers) addLocked(req *lifecycle.Request) *worker {
 		uid:      req.UID(),
 		fullName: req.FullName(),
 		orphan:   req.Orphan,
-		wake:     make(chan struct{}, 1),
-		pokes:    make(chan struct{}, 1),
+		wake:     wake.NewBell(),
+		pokes:    wake.NewBell(),
 		stopped:  make(chan struct{}),
 	}
 	k.accept(req)
@@ -86,7 +87,7 @@ func (w *Workers) addLocked(req *lifecycle.Request) *worker {
 		w.mu.turns[k.fullName] = append(w.mu.turns[k.fullName], k)
 	}
 	w.mu.idle = append(w.mu.idle, k)
-	notify(w.spawn)
+	w.spawn.Ring()
 	return k
 }
 
@@ -96,7 +97,7 @@ func (w *Workers) Poke(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if k := w.mu.workers[uid]; k != nil {
-		notify(k.pokes)
+		k.pokes.Ring()
 	}
 }
 

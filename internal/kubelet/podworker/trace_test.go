@@ -1,7 +1,6 @@
 package podworker
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the traces in testdata")
@@ -97,15 +97,7 @@ func runTrace(t *testing.T, text string) string {
 
 func (tr *tracer) start() {
 	tr.workers = New(Config{Log: slog.New(slog.DiscardHandler), Syncer: tr.syncer, Cache: freshCache{}})
-	ctx, cancel := context.WithCancel(tr.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- tr.workers.Run(ctx) }()
-	tr.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			tr.t.Errorf("Run: %v", err)
-		}
-	}
+	tr.stop = runtest.Start(tr.t, tr.workers.Run)
 }
 
 func (tr *tracer) do(f []string) []string {

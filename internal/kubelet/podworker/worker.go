@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/retry"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // A worker is the life of one pod UID:
@@ -67,8 +69,8 @@ type worker struct {
 	failure  string             // how the last step failed
 	failing  time.Time          // since when steps fail; zero: they do not
 
-	wake    chan struct{} // something was asked; 1 to coalesce
-	pokes   chan struct{} // something may have happened; 1 to coalesce
+	wake    wake.Bell     // something was asked
+	pokes   wake.Bell     // something may have happened
 	stopped chan struct{} // closed when nothing of the pod runs any more
 }
 
@@ -129,12 +131,8 @@ func ends(req *lifecycle.Request) bool {
 	case lifecycle.Kill, lifecycle.Remove:
 		return true
 	default:
-		return req.Pod.DeletionTimestamp != nil || terminalPhase(req.Pod)
+		return req.Pod.DeletionTimestamp != nil || lifecycle.Terminal(req.Pod)
 	}
-}
-
-func terminalPhase(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 // shrinkGrace sets the grace period from what the API server, the caller and
@@ -250,7 +248,7 @@ func (w *Workers) finishLocked(k *worker, now time.Time) bool {
 			w.addLocked(k.restart).last = now
 		}
 	}
-	notify(w.ended)
+	w.ended.Ring()
 	return false
 }
 
@@ -261,7 +259,7 @@ func (w *Workers) leaveTurnLocked(k *worker) {
 		return
 	}
 	w.mu.turns[k.fullName] = turn
-	notify(turn[0].wake)
+	turn[0].wake.Ring()
 }
 
 // newerStatus waits for a status that shows what the last step did.
@@ -281,10 +279,7 @@ func (w *Workers) newerStatus(j *job) (*observed.Status, error) {
 // backoff returns the pause after that many failures in a row, less up to half
 // of it, so that pods that failed together do not try together.
 func (w *Workers) backoff(k *worker) time.Duration {
-	d := w.cfg.RetryMin << min(k.failures-1, 20)
-	if d > w.cfg.RetryMax || d <= 0 {
-		d = w.cfg.RetryMax
-	}
+	d := retry.Pause(k.failures, w.cfg.RetryMin, w.cfg.RetryMax)
 	return d - spread(d/2, k.uid, k.failures)
 }
 
@@ -350,11 +345,4 @@ func (w *Workers) logRecovery(k *worker) {
 		w.cfg.Log.Info("pod step works again", "pod", k.fullName, "podUID", k.uid, "failures", k.failures)
 	}
 	k.failures, k.failure, k.failing = 0, "", time.Time{}
-}
-
-func notify(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -22,14 +22,14 @@ func (p *Prober) set(w *worker, id string, healthy bool) {
 		// The container's other probes have waited for this.
 		for _, k := range []kind{liveness, readiness} {
 			if other := p.workers[key{w.key.uid, w.key.container, k}]; other != nil {
-				other.poke()
+				other.wake.Ring()
 			}
 		}
 	}
 	if !slices.Contains(p.changed, w.key.uid) {
 		p.changed = append(p.changed, w.key.uid)
 	}
-	p.notify()
+	p.wake.Ring()
 }
 
 // forget drops a worker's answer: its container was replaced.

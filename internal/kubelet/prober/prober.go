@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // handler asks a container once. ok is whether it is well, output why not, or a
@@ -96,7 +97,7 @@ type Prober struct {
 	began   time.Time // containers that started before are from before a restart of the agent
 
 	updates chan types.UID // unbuffered: the state behind it is what counts
-	wake    chan struct{}  // capacity 1: Run has something to start or to announce
+	wake    wake.Bell      // Run has something to start or to announce
 
 	mu        sync.Mutex // guards the fields below
 	workers   map[key]*worker
@@ -112,7 +113,7 @@ func New(cfg Config) *Prober {
 		metrics: newMetrics(cfg.Metrics),
 		began:   time.Now(),
 		updates: make(chan types.UID),
-		wake:    make(chan struct{}, 1),
+		wake:    wake.NewBell(),
 		workers: map[key]*worker{},
 		answers: map[string]map[kind]bool{},
 	}
@@ -142,14 +143,14 @@ func (p *Prober) addLocked(pod *v1.Pod, c *v1.Container) {
 		}
 		name := key{pod.UID, c.Name, k}
 		if w := p.workers[name]; w != nil {
-			w.poke()
+			w.wake.Ring()
 			continue
 		}
 		w := newWorker(p, name, pod, c, probe)
 		p.workers[name] = w
 		p.unstarted = append(p.unstarted, w)
 	}
-	p.notify()
+	p.wake.Ring()
 }
 
 // Terminate ends the probes that could have a container killed: one that is
@@ -240,14 +241,6 @@ func (p *Prober) Run(ctx context.Context) error {
 		case announce <- offered:
 			offered = ""
 		}
-	}
-}
-
-// notify wakes Run.
-func (p *Prober) notify() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 const (
@@ -41,7 +42,7 @@ type worker struct {
 	pod   *v1.Pod
 	c     *v1.Container
 	probe *v1.Probe
-	wake  chan struct{} // capacity 1: look again now
+	wake  wake.Bell // look again now
 
 	// p.mu guards these.
 	removed  bool
@@ -57,14 +58,7 @@ type worker struct {
 }
 
 func newWorker(p *Prober, name key, pod *v1.Pod, c *v1.Container, probe *v1.Probe) *worker {
-	return &worker{p: p, key: name, pod: pod, c: c, probe: probe, wake: make(chan struct{}, 1)}
-}
-
-func (w *worker) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	return &worker{p: p, key: name, pod: pod, c: c, probe: probe, wake: wake.NewBell()}
 }
 
 func (w *worker) period() time.Duration { return seconds(max(w.probe.PeriodSeconds, 1)) }

@@ -12,11 +12,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	target, ok := s.find(w, r)
-	if !ok {
-		return
-	}
-	id, ok := target.running(w)
+	id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}

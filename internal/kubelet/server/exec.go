@@ -31,11 +31,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "you must specify a command", http.StatusBadRequest)
 		return
 	}
-	target, ok := s.find(w, r)
-	if !ok {
-		return
-	}
-	id, ok := target.running(w)
+	id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}

@@ -15,11 +15,7 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `query parameter "cmd" is required`, http.StatusBadRequest)
 		return
 	}
-	target, ok := s.find(w, r)
-	if !ok {
-		return
-	}
-	id, ok := target.running(w)
+	id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}

@@ -52,6 +52,16 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) (target, bool) {
 	return target{pod, container, status}, true
 }
 
+// findRunning looks up the ID of the container that a request's path names and
+// that has to run, or answers the request and returns false.
+func (s *Server) findRunning(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
+	target, ok := s.find(w, r)
+	if !ok {
+		return "", false
+	}
+	return target.running(w)
+}
+
 // declares reports whether a pod has a container of that name, of any kind.
 func declares(pod *v1.Pod, name string) bool {
 	for _, containers := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {

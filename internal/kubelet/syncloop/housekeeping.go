@@ -31,10 +31,7 @@ func (l *Loop) keepHouse(orphans bool) {
 		return working || l.pods[uid] != nil
 	})
 	l.setMirrors()
-	select {
-	case l.sweep <- struct{}{}:
-	default:
-	}
+	l.sweep.Ring()
 }
 
 // retryRejected asks again about static pods that were not admitted.

@@ -19,6 +19,7 @@
 package syncloop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // workers run the pods. None of the calls blocks.
@@ -109,16 +111,10 @@ func (c Config) withDefaults() Config {
 	if c.Mirrors == nil {
 		c.Mirrors = noMirrors{}
 	}
-	setDefault(&c.Housekeeping, 2*time.Second)
-	setDefault(&c.ListPoll, 20*time.Millisecond)
-	setDefault(&c.StallAfter, 5*time.Minute)
+	c.Housekeeping = cmp.Or(c.Housekeeping, 2*time.Second)
+	c.ListPoll = cmp.Or(c.ListPoll, 20*time.Millisecond)
+	c.StallAfter = cmp.Or(c.StallAfter, 5*time.Minute)
 	return c
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
-	}
 }
 
 type noMirrors struct{}
@@ -128,8 +124,8 @@ func (noMirrors) Set(_, _, _ []*v1.Pod, _ bool) {}
 // A Loop is the sync loop.
 type Loop struct {
 	cfg   Config
-	sets  chan set      // to the loop; no buffer: Deliver returns when the set was taken
-	sweep chan struct{} // to the sweeper; 1 to coalesce
+	sets  chan set  // to the loop; no buffer: Deliver returns when the set was taken
+	sweep wake.Bell // to the sweeper
 
 	// The loop's own, without a lock.
 	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
@@ -165,7 +161,7 @@ func New(cfg Config) *Loop {
 	return &Loop{
 		cfg:      cfg.withDefaults(),
 		sets:     make(chan set),
-		sweep:    make(chan struct{}, 1),
+		sweep:    wake.NewBell(),
 		pods:     map[types.UID]*v1.Pod{},
 		mirrors:  map[string]*v1.Pod{},
 		rejected: map[types.UID]rejection{},

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,15 +58,7 @@ func newWorld(t *testing.T, running ...observed.Pod) *world {
 		Events: w.events, Ended: w.ended, Admit: w.admit,
 		Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	runtest.Start(t, w.Run)
 	return w
 }
 

@@ -178,7 +178,7 @@ func (l *Loop) active(but *v1.Pod) []*v1.Pod {
 	var active []*v1.Pod
 	for uid, p := range l.pods {
 		_, rejected := l.rejected[uid]
-		if uid == but.UID || rejected || terminalPhase(p) || states[uid].State >= lifecycle.Terminated {
+		if uid == but.UID || rejected || lifecycle.Terminal(p) || states[uid].State >= lifecycle.Terminated {
 			continue
 		}
 		active = append(active, p)
@@ -188,13 +188,7 @@ func (l *Loop) active(but *v1.Pod) []*v1.Pod {
 
 // ends reports whether a pod is not going to run, so that nobody needs to admit
 // it.
-func ends(p *v1.Pod) bool { return p.DeletionTimestamp != nil || terminalPhase(p) }
-
-// terminalPhase reports whether the API has a last phase of a pod, which is
-// told only when nothing of it runs.
-func terminalPhase(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-}
+func ends(p *v1.Pod) bool { return p.DeletionTimestamp != nil || lifecycle.Terminal(p) }
 
 // observe tells the statuses what the API has of a pod.
 func (l *Loop) observe(p *v1.Pod) {

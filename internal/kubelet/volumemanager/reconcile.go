@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
 const (
@@ -119,10 +120,7 @@ func (m *Manager) startDue(ctx context.Context, work *sync.WaitGroup, places cha
 func (m *Manager) work(ctx context.Context, st *podState, places chan struct{}) {
 	giveBack := sync.OnceFunc(func() {
 		<-places
-		select {
-		case m.wake <- struct{}{}:
-		default:
-		}
+		m.wake.Ring()
 	})
 	late := time.AfterFunc(slow, giveBack)
 	defer giveBack()
@@ -261,7 +259,7 @@ func (m *Manager) pause(failures int, err error) time.Duration {
 	if errors.Is(err, podvolumes.ErrWaiting) {
 		longest = min(longest, waitingRetry)
 	}
-	return min(firstRetry<<min(failures-1, 16), longest)
+	return retry.Pause(failures, firstRetry, longest)
 }
 
 // nextCheck returns when the content of a pod's volumes is compared next; zero

@@ -16,6 +16,7 @@
 package volumemanager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // mounter makes and removes volumes on the machine. Both may be repeated.
@@ -80,25 +82,17 @@ func (c Config) withDefaults() Config {
 	if c.Host == nil {
 		c.Host = func() podvolumes.Host { return podvolumes.Host{} }
 	}
-	if c.Parallel == 0 {
-		c.Parallel = 16
-	}
-	if c.Period == 0 {
-		c.Period = time.Minute
-	}
-	if c.MaxRetry == 0 {
-		c.MaxRetry = time.Minute
-	}
-	if c.Resolve == 0 {
-		c.Resolve = 10 * time.Second
-	}
+	c.Parallel = cmp.Or(c.Parallel, 16)
+	c.Period = cmp.Or(c.Period, time.Minute)
+	c.MaxRetry = cmp.Or(c.MaxRetry, time.Minute)
+	c.Resolve = cmp.Or(c.Resolve, 10*time.Second)
 	return c
 }
 
 // A Manager mounts and unmounts.
 type Manager struct {
 	cfg           Config
-	wake          chan struct{} // room for one: some pod is due
+	wake          wake.Bell     // some pod is due
 	reconstructed chan struct{} // closed by Run when it knows what is on disk
 
 	mu struct {
@@ -109,7 +103,7 @@ type Manager struct {
 
 // New makes a Manager. It looks at nothing before Run.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg.withDefaults(), wake: make(chan struct{}, 1), reconstructed: make(chan struct{})}
+	m := &Manager{cfg: cfg.withDefaults(), wake: wake.NewBell(), reconstructed: make(chan struct{})}
 	m.mu.pods = map[types.UID]*podState{}
 	return m
 }

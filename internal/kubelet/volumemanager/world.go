@@ -68,10 +68,7 @@ func (m *Manager) askLocked(st *podState) {
 	st.asked++
 	st.failures = 0
 	st.due = time.Now()
-	select {
-	case m.wake <- struct{}{}:
-	default: // Run looks soon anyway
-	}
+	m.wake.Ring()
 }
 
 // tell wakes who waits for the pod.
