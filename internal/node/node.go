@@ -144,11 +144,22 @@ func (n *node) run(ctx context.Context) error {
 	parts.Add("api for pods", func(ctx context.Context) error { return n.api.Serve(ctx, n.podsListener) })
 	parts.Add("fault events", n.faultEvents.Run)
 	parts.Add("objects", n.objects.Run)
+	if n.host != nil {
+		// A pod that starts before the pause image is there fails, and then
+		// waits out a back-off many times as long.
+		parts.AddReady("images", rest, n.host.Ready())
+	}
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
 	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
 	parts.Add("readiness", n.announce)
 	parts.Add("heap", heapkeeper.New(heapkeeper.Config{Ready: n.ready, Log: n.log.With("part", "heap")}).Run)
 	return parts.Run(ctx)
+}
+
+// rest is a part that does nothing: it is there to be waited for.
+func rest(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
 // announce says once that the node is ready for pods.
