@@ -47,7 +47,7 @@ func downLocked(ctx context.Context, in *instance.Instance, step func(string)) e
 	if err != nil {
 		return err
 	}
-	host := newHost(in, "", slog.New(slog.DiscardHandler), step)
+	host := runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step))
 	endpoint := last.ContainerRuntimeEndpoint
 	if endpoint == "" {
 		endpoint = host.Endpoint()
@@ -75,14 +75,14 @@ func answers(ctx context.Context, endpoint string) bool {
 	return conn.Close() == nil
 }
 
-// newHost describes the private containerd of an instance. Without a folder of
-// programs it can stop and remove, not run.
-func newHost(in *instance.Instance, programs string, log *slog.Logger, progress func(string)) *runtimehost.Host {
-	return runtimehost.New(runtimehost.Config{
-		RootDir: in.Root, RunDir: in.Run(), InstanceID: in.ID, RuntimeDir: programs,
+// hostConfig describes the private containerd of an instance. Without a folder
+// of programs it can stop and remove, not run.
+func hostConfig(in *instance.Instance, log *slog.Logger, progress func(string)) runtimehost.Config {
+	return runtimehost.Config{
+		RootDir: in.Root, RunDir: in.Run(), InstanceID: in.ID,
 		Bridge: in.Bridge(), Subnet: in.Subnet, CgroupParent: in.CgroupParent(),
 		Progress: progress, Log: log,
-	})
+	}
 }
 
 // Uninstall removes everything that a node made on this machine, after Down.
@@ -93,7 +93,7 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 		return nil, err
 	}
 	step("removing network, mounts and cgroups")
-	notes, err := newHost(in, "", slog.New(slog.DiscardHandler), step).Remove(ctx)
+	notes, err := runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step)).Remove(ctx)
 	if err != nil {
 		return notes, err
 	}

@@ -62,12 +62,14 @@ func (n *node) prepareRuntime() (endpoint string, err error) {
 		n.address, err = uplink()
 		return n.cfg.ContainerRuntimeEndpoint, err
 	}
-	programs, err := runtimehost.FindRuntimeDir()
-	if err != nil {
+	cfg := hostConfig(n.in, n.log.With("part", partRuntime), n.cfg.Progress)
+	if cfg.RuntimeDir, err = runtimehost.FindRuntimeDir(); err != nil {
 		return "", err
 	}
+	// Chosen by the time that anything runs.
+	cfg.NodePorts = func() []int { return []int{n.api.Port(), n.kubeletPort()} }
 	n.address = n.in.Gateway()
-	n.host = newHost(n.in, programs, n.log.With("part", partRuntime), n.cfg.Progress)
+	n.host = runtimehost.New(cfg)
 	return n.host.Endpoint(), nil
 }
 

@@ -21,7 +21,17 @@ type chain struct {
 // can masquerade and only filter may accept.
 func (n Net) chains() []chain {
 	subnet := n.Subnet.Masked()
+	var input []string
+	for _, port := range n.NodePorts {
+		input = append(input, fmt.Sprintf("-i %s -d %s/32 -p tcp -m tcp --dport %d -j ACCEPT", n.Bridge, n.Gateway(), port))
+	}
 	return []chain{
+		{
+			table: "filter", name: chainPrefix + n.ID + "-IN", parent: "INPUT",
+			// A host with a firewall (ufw, firewalld) drops these. No port but
+			// the node's own is opened: what else listens here is the host's.
+			rules: input,
+		},
 		{
 			table: "filter", name: chainPrefix + n.ID + forwardSuffix, parent: "FORWARD",
 			// Docker, and many a hardened host, drop what is not accepted.
@@ -83,6 +93,10 @@ func (n Net) ensureFirewall(ctx context.Context) (changed bool, err error) {
 
 // complete reports whether the chain is there with every rule.
 func (c chain) complete(ctx context.Context) bool {
+	if len(c.rules) == 0 {
+		_, err := iptables(ctx, c.table, "-S "+c.name)
+		return err == nil
+	}
 	for _, r := range c.rules {
 		if !has(ctx, c.table, c.name, r) {
 			return false

@@ -1,5 +1,5 @@
 // Package podnet sets up and removes the host's part of one instance's pod
-// network: a bridge with the gateway's address, two firewall chains with one
+// network: a bridge with the gateway's address, three firewall chains with one
 // jump each, and IP forwarding.
 //
 // It talks to the kernel by netlink and to the firewall by the iptables
@@ -35,6 +35,9 @@ type Net struct {
 	// Subnet holds the pods' addresses (IPv4). Its first address is the
 	// gateway's.
 	Subnet netip.Prefix
+	// NodePorts are the TCP ports of the gateway's address that pods reach even
+	// if the host drops what it was not told to let in. Remove does not need them.
+	NodePorts []int
 	// SharedDir is the folder of the marker files, below /run. Default
 	// /run/holdfast.
 	SharedDir string

@@ -68,7 +68,7 @@ func TestUsedSubnetsHasLoopback(t *testing.T) {
 }
 
 func TestChains(t *testing.T) {
-	n := Net{ID: "abcdef012345", Bridge: "hf-abcdef012345", Subnet: netip.MustParsePrefix("10.77.3.0/24")}
+	n := Net{ID: "abcdef012345", Bridge: "hf-abcdef012345", Subnet: netip.MustParsePrefix("10.77.3.0/24"), NodePorts: []int{6443, 10250}}
 	var got strings.Builder
 	for _, c := range n.chains() {
 		if len(c.name) > 28 {
@@ -76,7 +76,13 @@ func TestChains(t *testing.T) {
 		}
 		got.WriteString(c.parent + " -j " + c.name + "\n" + c.restoreInput())
 	}
-	want := `FORWARD -j HOLDFAST-abcdef012345-FWD
+	want := `INPUT -j HOLDFAST-abcdef012345-IN
+*filter
+:HOLDFAST-abcdef012345-IN - [0:0]
+-A HOLDFAST-abcdef012345-IN -i hf-abcdef012345 -d 10.77.3.1/32 -p tcp -m tcp --dport 6443 -j ACCEPT
+-A HOLDFAST-abcdef012345-IN -i hf-abcdef012345 -d 10.77.3.1/32 -p tcp -m tcp --dport 10250 -j ACCEPT
+COMMIT
+FORWARD -j HOLDFAST-abcdef012345-FWD
 *filter
 :HOLDFAST-abcdef012345-FWD - [0:0]
 -A HOLDFAST-abcdef012345-FWD -i hf-abcdef012345 -j ACCEPT
@@ -185,7 +191,7 @@ func TestEnsureAndRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := Net{ID: "podnettest", Bridge: "hf-podnettest", Subnet: subnet, SharedDir: filepath.Join(t.TempDir(), "shared")}
+	n := Net{ID: "podnettest", Bridge: "hf-podnettest", Subnet: subnet, NodePorts: []int{16443, 20250}, SharedDir: filepath.Join(t.TempDir(), "shared")}
 	state := func() string {
 		t.Helper()
 		filter, err1 := iptables(t.Context(), "filter", "-S")
@@ -219,12 +225,20 @@ func TestEnsureAndRemove(t *testing.T) {
 		}
 	}
 	ensure(true)
-	if _, err := iptables(t.Context(), "nat", "-F "+n.chains()[1].name); err != nil {
+	if _, err := iptables(t.Context(), "nat", "-F "+n.chains()[2].name); err != nil {
 		t.Fatal(err)
 	}
 	ensure(true)
 	if diff := cmp.Diff(state(), made); diff != "" {
 		t.Errorf("after a repair (-got +want):\n%s", diff)
+	}
+
+	// Another port closes the old one.
+	n.NodePorts = []int{16444, 20250}
+	ensure(true)
+	ensure(false)
+	if strings.Contains(state(), "16443") {
+		t.Errorf("the firewall still opens the old port:\n%s", state())
 	}
 
 	// Another subnet replaces the old one everywhere.

@@ -73,6 +73,9 @@ type Config struct {
 	Bridge string
 	// Subnet holds the pods' addresses, IPv4; see podnet.FreeSubnet.
 	Subnet netip.Prefix
+	// NodePorts tells which TCP ports of the gateway's address pods may reach.
+	// It is called from Run, since they may be known only then. Default: none.
+	NodePorts func() []int
 	// CgroupParent is the cgroup above all pods ("/holdfast-ID"). Only removal
 	// uses it: what is left in it is killed.
 	CgroupParent string
@@ -86,6 +89,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
+	}
+	if c.NodePorts == nil {
+		c.NodePorts = func() []int { return nil }
 	}
 	return c
 }
@@ -144,6 +150,7 @@ func (h *Host) net() podnet.Net {
 		ID:        h.cfg.InstanceID,
 		Bridge:    h.cfg.Bridge,
 		Subnet:    h.cfg.Subnet,
+		NodePorts: h.cfg.NodePorts(),
 		SharedDir: filepath.Join(filepath.Dir(h.cfg.RunDir), "host"),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
 )
 
 // TestKubectl is the API as a user of kubectl meets it. Its parts are
@@ -33,6 +36,7 @@ func TestKubectl(t *testing.T) {
 		"secrets, tokens, env":            testVolumes,
 		"claims and volumes":              testClaims,
 		"pods reach each other":           testNetwork,
+		"a host that lets nothing in":     testFirewall,
 		"the kubectl inside":              testOwnKubectl,
 		"a pod that nothing can run":      testUnsupported,
 		"probes":                          testProbes,
@@ -361,6 +365,34 @@ func testNetwork(t *testing.T, n *node) {
 		t.Errorf("from the node: %s, %v", resp.Status, err)
 	}
 	n.kubectl("delete", "pod", "server", "host-server", "client", "--grace-period=1", "--timeout=60s")
+}
+
+// A host's firewall may drop what is not accepted; pods reach the API and the
+// kubelet all the same.
+func testFirewall(t *testing.T, n *node) {
+	n.kubectl("run", "inside", "--image=holdfast.local/demo:latest", "--image-pull-policy=IfNotPresent", "--", "sleep", "1000")
+	address := n.running("inside").Status.HostIP
+	in, err := instance.Open(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	iptables := func(action string) {
+		if out, err := run(t, "", "iptables", "-w", action, "INPUT", "-i", in.Bridge(), "-j", "DROP"); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	iptables("-A") // behind our jump, as a firewall's last word is
+	defer iptables("-D")
+	_, api, _ := strings.Cut(strings.TrimPrefix(n.api(), "https://"), ":")
+	kubelet := strings.TrimSpace(n.kubectl("get", "node", "edge-1", "-o", "jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}"))
+	for _, port := range []string{api, kubelet} {
+		out, err := n.tryKubectl("", "exec", "inside", "--", "/demo", "get", "https://"+net.JoinHostPort(address, port)+"/healthz")
+		// An answer that the program does not trust is an answer.
+		if err == nil || !strings.Contains(out, "certificate") {
+			t.Errorf("port %s: got %q, %v; want a complaint about the certificate", port, out, err)
+		}
+	}
+	n.kubectl("delete", "pod", "inside", "--grace-period=1", "--timeout=60s")
 }
 
 func testOwnKubectl(t *testing.T, n *node) {
