@@ -10,12 +10,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// WantsServices reports whether a pod's environment depends on the services of
+// the API.
+func (n *Node) WantsServices(pod *v1.Pod) bool { return n.ServiceHost == "" || links(pod) }
+
+func links(pod *v1.Pod) bool {
+	return pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+}
+
 // serviceEnv returns the variables by which a pod finds services: the API
 // server's always, those of its own namespace if it asks for service links. A
 // service "kubernetes" of its own namespace hides the API server's, as
 // upstream's kubelet has it.
 func (n *Node) serviceEnv(pod *v1.Pod, services []*v1.Service) map[string]string {
-	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	var api *v1.Service
 	var linked []*v1.Service
 	for _, s := range services {
@@ -24,7 +31,7 @@ func (n *Node) serviceEnv(pod *v1.Pod, services []*v1.Service) map[string]string
 		}
 		if s.Namespace == v1.NamespaceDefault && s.Name == apiServiceName {
 			api = s
-		} else if s.Namespace == pod.Namespace && links {
+		} else if s.Namespace == pod.Namespace && links(pod) {
 			linked = append(linked, s)
 		}
 	}

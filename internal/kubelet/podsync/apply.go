@@ -101,7 +101,7 @@ func (r *run) remove(ctx context.Context, dead removals) {
 	}
 	for _, id := range dead.sandboxes {
 		if err := r.s.cfg.Runtime.RemoveSandbox(ctx, id); err != nil && ctx.Err() == nil {
-			r.s.log.Warn("dead sandbox stays for now", "pod", r.name(), "sandbox", id, "err", err)
+			r.s.log.Warn("dead sandbox stays for now", "pod", r.name(), "object", id, "err", err)
 		}
 	}
 }

@@ -68,9 +68,13 @@ func (r *run) target(st start) (string, error) {
 }
 
 func (r *run) env(ctx context.Context, c *v1.Container) ([]podfiles.Var, error) {
-	services, err := r.s.cfg.Services(ctx, r.pod.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("services have not been read, cannot construct envvars: %w", err)
+	var services []*v1.Service
+	if r.node.WantsServices(r.pod) {
+		var err error
+		services, err = r.s.cfg.Services(ctx, r.pod.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("services have not been read, cannot construct envvars: %w", err)
+		}
 	}
 	return r.node.Env(r.pod, c, podfiles.EnvSources{
 		PodIPs:   r.ips(),

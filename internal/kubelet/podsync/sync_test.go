@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
@@ -91,6 +92,38 @@ func TestSubPath(t *testing.T) {
 	}
 	if diff := cmp.Diff(got, map[string]string{"/whole": "/volumes/v false", "/part": "/volumes/v/a/b true"}); diff != "" {
 		t.Errorf("mounts: got -, want +:\n%s", diff)
+	}
+}
+
+// TestServicesAreAway holds that a container waits for the services of the API
+// only if its environment depends on them.
+func TestServicesAreAway(t *testing.T) {
+	tests := []struct {
+		name  string
+		host  string // the node's own service
+		links *bool
+		want  string // what runs
+	}{
+		{"the API's own service is needed", "", new(false), ""},
+		{"links are wanted", "10.88.0.1", nil, ""},
+		{"nothing is needed", "10.88.0.1", new(false), "main"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) {
+				c.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, errors.New("away") }
+				node := c.Node()
+				node.ServiceHost = test.host
+				c.Node = func() *podfiles.Node { return node }
+			})
+			w.pod.Spec.EnableServiceLinks = test.links
+			w.mustSync()
+			w.wantRunning(test.want)
+			if test.want == "" {
+				w.wantWait("main", "CreateContainerConfigError", "services have not been read")
+				w.wantRetry(time.Second)
+			}
+		})
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 func (l *Loop) take(s set) {
 	for _, u := range l.cfg.Desired.Merge(s.source, s.pods, time.Now()) {
 		if len(u.Pods) > 0 {
-			l.cfg.Log.Debug("pods changed", "op", u.Op.String(), "source", u.Source, "pods", len(u.Pods))
+			l.cfg.Log.Debug("pods changed", "op", u.Op.String(), "source", u.Source)
 		}
 		l.dispatch(u)
 		l.seen.Insert(u.Source)
@@ -163,7 +163,7 @@ func (l *Loop) admit(p *v1.Pod) bool {
 	if before && was == now {
 		return false
 	}
-	l.cfg.Log.Warn("pod rejected", "pod", fullName(p), "podUID", p.UID, "reason", why, "message", message)
+	l.cfg.Log.Warn("pod rejected", "pod", fullName(p), "podUID", p.UID, "reason", why, "why", message)
 	l.cfg.Recorder.Event(p, v1.EventTypeWarning, why, message)
 	l.cfg.Statuses.Reject(p, why, message)
 	if !staticpod.IsStatic(p) {
@@ -280,7 +280,7 @@ func (l *Loop) tellFaults() {
 		since, told := l.told[key]
 		if !told {
 			since = time.Now()
-			l.cfg.Log.Warn("pod left out", "pod", fullName(f.Pod), "source", f.Source, "message", f.Message)
+			l.cfg.Log.Warn("pod left out", "pod", fullName(f.Pod), "source", f.Source, "why", f.Message)
 			l.cfg.Recorder.Event(f.Pod, v1.EventTypeWarning, reason.FailedValidation, f.Message)
 		}
 		now[key] = since
