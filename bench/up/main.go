@@ -1,0 +1,92 @@
+// Command up measures a node from outside: how long `holdfast up` takes, what
+// an idle node costs, how soon a pod runs. It runs the built binary in a
+// temporary folder on free ports, asks only the API, the control socket and
+// /proc, and removes the node when it is done.
+//
+// It prints a table, and puts it into a Markdown file between two markers.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench/up:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the command's flags.
+type options struct {
+	bin    string
+	out    string
+	json   string
+	starts int
+	pods   int
+	settle time.Duration
+	idle   time.Duration
+}
+
+func run(ctx context.Context) error {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin/holdfast", "the binary to measure")
+	flag.StringVar(&o.out, "out", "docs/benchmarks.md", "Markdown file to put the table into; empty: none")
+	flag.StringVar(&o.json, "json", "", "file to write every single number to, as JSON")
+	flag.IntVar(&o.starts, "starts", 5, "how many starts of each kind")
+	flag.IntVar(&o.pods, "pods", 20, "how many pods to start, one at a time")
+	flag.DurationVar(&o.settle, "settle", 30*time.Second, "how long to leave a node alone before it counts as idle")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to watch an idle node")
+	flag.Parse()
+	if o.starts < 1 || o.pods < 1 || o.idle < time.Second {
+		return errors.New("-starts and -pods must be at least 1, -idle at least 1s")
+	}
+	var err error
+	if o.bin, err = filepath.Abs(o.bin); err != nil {
+		return err
+	}
+
+	r, err := measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(os.Stdout, r.markdown())
+	if o.json != "" {
+		data, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.json, append(data, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if o.out == "" {
+		return nil
+	}
+	page, err := os.ReadFile(o.out)
+	if err != nil {
+		return err
+	}
+	next, err := replaceBetween(string(page), r.markdown())
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.out, err)
+	}
+	return os.WriteFile(o.out, []byte(next), 0o644)
+}
+
+// say tells how far the run is. Nobody parses it.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// clockTick is the unit of the times in /proc/PID/stat: 100 Hz on every
+// architecture that we run on.
+const clockTick = 10 * time.Millisecond
+
+// usage is what a process holds and what it has used. Sizes are in bytes.
+type usage struct {
+	Anon int64         `json:"rssAnon"`
+	RSS  int64         `json:"rss"`
+	CPU  time.Duration `json:"cpu"`
+}
+
+// readUsage reads the usage of one process.
+func readUsage(pid int) (usage, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return usage{}, err
+	}
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return usage{}, err
+	}
+	var u usage
+	if u.Anon, err = kibField(string(status), "RssAnon:"); err != nil {
+		return usage{}, err
+	}
+	if u.RSS, err = kibField(string(status), "VmRSS:"); err != nil {
+		return usage{}, err
+	}
+	u.CPU, err = cpuTime(string(stat))
+	return u, err
+}
+
+// kibField returns a size of /proc/PID/status or /proc/meminfo in bytes.
+func kibField(text, field string) (int64, error) {
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, field)
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s %w", field, err)
+		}
+		return kib << 10, nil
+	}
+	return 0, fmt.Errorf("no %s", field)
+}
+
+// cpuTime returns user and system time from /proc/PID/stat.
+func cpuTime(stat string) (time.Duration, error) {
+	// The second field is the program's name, which may hold anything.
+	_, rest, ok := strings.Cut(stat[max(0, strings.LastIndexByte(stat, ')')):], ")")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 13 {
+		return 0, errors.New("/proc/PID/stat is too short")
+	}
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * clockTick, errors.Join(errUser, errSystem)
+}
+
+// findContainerd returns the process of the private containerd in root.
+func findContainerd(root string) (int, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(string(data), "\x00")
+		if filepath.Base(args[0]) == "containerd" && strings.Contains(string(data), root+"/") {
+			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return 0, fmt.Errorf("no containerd runs for %s", root)
+}
+
+// peakRSS runs the binary's version command and returns its largest resident
+// size in bytes: what the program weighs before it does anything.
+func peakRSS(ctx context.Context, bin string) (int64, error) {
+	cmd := exec.CommandContext(ctx, bin, "version")
+	if err := cmd.Run(); err != nil {
+		return 0, err
+	}
+	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10, nil
+}
+
+// machine says where the numbers come from.
+type machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory int64  `json:"memory"` // bytes
+	Kernel string `json:"kernel"`
+	Cgroup string `json:"cgroup"`
+	Load   string `json:"load"` // of the last minute, before the run
+}
+
+func readMachine(cores int) (machine, error) {
+	m := machine{Cores: cores, CPU: "unknown", Cgroup: "v1"}
+	meminfo, errMem := os.ReadFile("/proc/meminfo")
+	release, errKernel := os.ReadFile("/proc/sys/kernel/osrelease")
+	load, errLoad := os.ReadFile("/proc/loadavg")
+	cpuinfo, errCPU := os.ReadFile("/proc/cpuinfo")
+	if err := errors.Join(errMem, errKernel, errLoad, errCPU); err != nil {
+		return m, err
+	}
+	m.Kernel = strings.TrimSpace(string(release))
+	m.Load, _, _ = strings.Cut(string(load), " ")
+	for line := range strings.Lines(string(cpuinfo)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		m.Cgroup = "v2"
+	}
+	var err error
+	m.Memory, err = kibField(string(meminfo), "MemTotal:")
+	return m, err
+}

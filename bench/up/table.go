@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// series are repeated measurements of one thing.
+type series []time.Duration
+
+// quantile returns the smallest value that at least the share q of all does
+// not exceed; 0 of none.
+func (s series) quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	rank := int(math.Ceil(q * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// The markers of the part of a page that replaceBetween replaces.
+const (
+	beginMarker = "<!-- begin measured: written by make bench -->"
+	endMarker   = "<!-- end measured -->"
+)
+
+// replaceBetween returns page with text between its markers.
+func replaceBetween(page, text string) (string, error) {
+	before, rest, ok := strings.Cut(page, beginMarker)
+	if !ok {
+		return "", fmt.Errorf("no line %q", beginMarker)
+	}
+	_, after, ok := strings.Cut(rest, endMarker)
+	if !ok {
+		return "", fmt.Errorf("no line %q", endMarker)
+	}
+	return before + beginMarker + "\n\n" + text + "\n" + endMarker + after, nil
+}
+
+// markdown is the report for people.
+func (r *report) markdown() string {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "%s, version %s. %s, %d cores, %.0f GiB; Linux %s, cgroup %s; load before the run %s.\nRepeat with `make bench`.\n\n",
+		r.Date.UTC().Format("2006-01-02 15:04 UTC"), r.Version, m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.Cgroup, m.Load)
+
+	fmt.Fprintf(&b, "| start, seconds after the process (%d each) | median | min | max |\n|---|---|---|---|\n", len(r.Cold.API))
+	for _, row := range []struct {
+		what string
+		s    series
+	}{
+		{"new node: API answers", r.Cold.API},
+		{"new node: ready for pods", r.Cold.Ready},
+		{"new node: first pod Ready, its manifest in the folder", r.Cold.Pod},
+		{"restart: API answers", r.Warm.API},
+		{"restart: ready for pods", r.Warm.Ready},
+		{"restart: its running pod is known as Ready", r.Warm.Pod},
+	} {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, seconds(row.s.quantile(0.5)), seconds(row.s.quantile(0)), seconds(row.s.quantile(1)))
+	}
+
+	fmt.Fprintf(&b, "\n| pod through the API, seconds (%d pods, one at a time) | p50 | p90 | min | max |\n|---|---|---|---|---|\n", len(r.PodStart))
+	for _, row := range []struct {
+		what string
+		s    series
+	}{
+		{"create → Ready, image present", r.PodStart},
+		{"delete → gone", r.PodDelete},
+	} {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.what,
+			seconds(row.s.quantile(0.5)), seconds(row.s.quantile(0.9)), seconds(row.s.quantile(0)), seconds(row.s.quantile(1)))
+	}
+
+	b.WriteString("\n| idle | anonymous, MiB | resident, MiB | CPU, % of a core | containerd: anonymous, MiB | CPU, % |\n|---|---|---|---|---|---|\n")
+	for _, i := range r.Idle {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", count(i.Pods, "pod"), mib(i.Node.Anon), mib(i.Node.RSS),
+			percent(i.Node.CPU, i.Over), mib(i.Containerd.Anon), percent(i.Containerd.CPU, i.Over))
+	}
+	fmt.Fprintf(&b, "| right after the %d pods above | %s | %s | | | |\n", len(r.PodStart)+warmUp, mib(r.AfterPods.Anon), mib(r.AfterPods.RSS))
+	fmt.Fprintf(&b, "| `holdfast version`, at its peak: the floor | | %s | | | |\n", mib(r.VersionRSS))
+	fmt.Fprintf(&b, "\nThe binary has %s MiB.\n", mib(r.BinarySize))
+	return b.String()
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
+
+func mib(bytes int64) string { return fmt.Sprintf("%.0f", float64(bytes)/(1<<20)) }
+
+func percent(used, of time.Duration) string {
+	return fmt.Sprintf("%.2f", 100*used.Seconds()/of.Seconds())
+}
