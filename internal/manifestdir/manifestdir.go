@@ -118,10 +118,13 @@ func New(cfg Config) *Dir {
 	}
 }
 
-// Run watches until ctx is done. It returns nil then.
+// Run watches until ctx is done. It returns nil then. A state file of a newer
+// release is an error: writing it over would lose what that release kept.
 func (d *Dir) Run(ctx context.Context) error {
 	defer d.watch.close()
-	d.restore()
+	if err := d.restore(); err != nil {
+		return err
+	}
 	period := time.NewTicker(d.cfg.Period)
 	defer period.Stop()
 	check := time.NewTicker(suspect)

@@ -3,6 +3,7 @@ package manifestdir
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -244,9 +247,9 @@ func TestRestart(t *testing.T) {
 	r.want("x=<1>@a.yaml* z=1@a.yaml* !a.yaml")
 	r.stop()
 
-	// Repaired, and the state file is of a newer release, or nonsense.
+	// Repaired, and the state file is nonsense.
 	write(t, a, configMap("x", "2"))
-	for _, text := range []string{`{"version":99}`, "{", ""} {
+	for _, text := range []string{`{"version":0}`, "{", ""} {
 		write(t, file, text)
 		r = start(t, dir, withState)
 		r.want("x=2@a.yaml")
@@ -258,6 +261,22 @@ func TestRestart(t *testing.T) {
 		if s.Version != stateVersion || len(s.Documents) != 1 {
 			t.Errorf("saved version %d with %d documents, want %d with 1", s.Version, len(s.Documents), stateVersion)
 		}
+	}
+}
+
+func TestNewerStateFileIsLeftAlone(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "manifests.json")
+	const newer = `{"version":99}`
+	write(t, file, newer)
+	d := New(Config{
+		Dir: dir, StateFile: file, Parser: manifest.New(), Log: slog.New(slog.DiscardHandler),
+		Publish: func(context.Context, Set) { t.Error("a set was published") },
+	})
+	if err := d.Run(t.Context()); !errors.Is(err, errNewer) || !strings.Contains(err.Error(), file) {
+		t.Errorf("Run: %v, want errNewer that names the file", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != newer {
+		t.Errorf("the file now holds %q, %v", data, err)
 	}
 }
 

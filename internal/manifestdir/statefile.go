@@ -28,20 +28,24 @@ type savedDocument struct {
 }
 
 // restore brings back what was in force when the agent last ran. What cannot be
-// brought back is logged: files that are good will say it again.
-func (d *Dir) restore() {
+// brought back is logged: files that are good will say it again. The error is
+// errNewer, if any: what a newer release kept is not written over.
+func (d *Dir) restore() error {
 	if d.cfg.StateFile == "" {
-		return
+		return nil
 	}
 	docs, err := load(d.cfg.StateFile, d.cfg.Parser)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, errNewer):
+		return err
+	default:
 		d.log.Warn("restore the last good manifests", "err", err)
 	}
 	if docs == nil {
-		return
+		return nil
 	}
 	d.state.inForce = map[manifest.Key]entry{}
 	for _, doc := range docs {
@@ -50,7 +54,11 @@ func (d *Dir) restore() {
 	d.state.set = d.state.makeSet(nil)
 	d.state.set.Known = true
 	d.saved = d.state.set.Documents
+	return nil
 }
+
+// errNewer is returned for a state file that this release cannot read.
+var errNewer = errors.New("start the release that wrote it, or delete the file if every manifest is good")
 
 // load reads a state file. With an error it returns what could be read, and nil
 // if that is nothing.
@@ -63,8 +71,11 @@ func load(path string, parser *manifest.Parser) ([]manifest.Document, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if s.Version != stateVersion {
-		return nil, fmt.Errorf("%s has version %d, and this release reads %d: start the release that wrote it, or delete the file if every manifest is good", path, s.Version, stateVersion)
+	if s.Version < stateVersion {
+		return nil, fmt.Errorf("%s has no version that this release reads: %d", path, s.Version)
+	}
+	if s.Version > stateVersion {
+		return nil, fmt.Errorf("%s has version %d, and this release reads %d: %w", path, s.Version, stateVersion, errNewer)
 	}
 	docs := []manifest.Document{}
 	var errs []error
