@@ -247,7 +247,7 @@ func (k *Keeper) tell(a *action, err error) {
 	k.told[a.name] = err.Error()
 	k.cfg.Log.Warn("static pod is not shown in the API, trying again", "pod", a.name, "err", err)
 	if a.create != nil {
-		k.cfg.Recorder.Eventf(a.create, v1.EventTypeWarning, reason.FailedMirrorPod, "Static pod runs but is not shown in the API: %v", err)
+		k.cfg.Recorder.Eventf(a.create, v1.EventTypeWarning, reason.FailedMirrorPod, "Static pod is not shown in the API: %v", err)
 	}
 }
 

@@ -90,10 +90,17 @@ func (m *Manager) wait(ctx context.Context, st *podState, done func() bool) erro
 			if err == nil {
 				return fmt.Errorf("volume operations are under way: %w", context.Cause(ctx))
 			}
-			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+			return &stillWrong{err, context.Cause(ctx)}
 		}
 	}
 }
+
+// stillWrong is why the volumes of a pod are not there yet, when whoever waited
+// for them gave up. That there was a wait is nothing to tell a person.
+type stillWrong struct{ err, cause error }
+
+func (s *stillWrong) Error() string   { return s.err.Error() }
+func (s *stillWrong) Unwrap() []error { return []error{s.err, s.cause} }
 
 // Poke has the volumes of a pod compared at once, because an object that it
 // holds has changed. It never blocks, and is nothing for a pod that is not mounted.
