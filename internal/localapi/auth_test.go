@@ -313,7 +313,11 @@ func TestAdminKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	data, err := s.AdminKubeconfig()
 	if err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func testExecInput(t *testing.T, n *node) {
 	n.kubectl("delete", "pod", "reader", "--grace-period=1", "--timeout=60s")
 }
 
-func testRestartPolicies(t *testing.T, n *node) {
+func testRestartPolicies(_ *testing.T, n *node) {
 	for _, test := range []struct {
 		name, policy, args string
 		phase              v1.PodPhase
@@ -177,7 +177,7 @@ func testRestartPolicies(t *testing.T, n *node) {
 	n.kubectl("delete", "pod", "ends-well", "ends-badly", "retries", "again", "--timeout=60s")
 }
 
-func testImages(t *testing.T, n *node) {
+func testImages(_ *testing.T, n *node) {
 	n.kubectl("run", "absent", "--image=127.0.0.1:1/none:1")
 	n.kubectl("run", "never", "--image=holdfast.local/none:1", "--image-pull-policy=Never")
 	n.eventually("reasons", func() error {
@@ -405,7 +405,7 @@ func testOwnKubectl(t *testing.T, n *node) {
 	}
 }
 
-func testUnsupported(t *testing.T, n *node) {
+func testUnsupported(_ *testing.T, n *node) {
 	n.kubectlIn(demoPod("unsupported", "serve", "  resourceClaims:\n  - {name: gpu, resourceClaimName: gpu}\n"), "apply", "-f", "-")
 	n.eventually("refused by name", func() error {
 		pod := n.pod("unsupported")

@@ -57,7 +57,7 @@ func newNode(t *testing.T) *node {
 			t.Fatalf("%v (run \"make e2e\", which builds it)", err)
 		}
 	}
-	root, err := os.MkdirTemp("", "holdfast-e2e-")
+	root, err := os.MkdirTemp("", "holdfast-e2e-") //nolint:usetesting // outlives the test's own clean-up: uninstall comes first
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 // against the server's own apply.
 func api(t *testing.T) (kubernetes.Interface, dynamic.Interface) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hf") // a short path: the store's socket is in it
+	dir, err := os.MkdirTemp("", "hf") //nolint:usetesting // a short path: the store's socket is in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,8 @@ func TestApplier(t *testing.T) {
 		}
 		r.stop()
 		r = start(outer, client)
-		r.Update(docs(t, everyKind[strings.Index(everyKind, "apiVersion: v1\nkind: Namespace"):]))
+		_, fromNamespace, _ := strings.Cut(everyKind, "kind: Namespace\n")
+		r.Update(docs(t, "apiVersion: v1\nkind: Namespace\n"+fromNamespace))
 		eventually(t, func() string {
 			_, err := core.ConfigMaps("later").Get(ctx, "c", metav1.GetOptions{})
 			return gone(err)

@@ -83,7 +83,7 @@ func (k *Keeper) look() {
 		return
 	}
 	k.free()
-	k.cfg.Log.Debug("Memory is returned to the kernel", "bytes", before-k.gain())
+	k.cfg.Log.Debug("Memory is returned to the kernel", "freed", before-k.gain())
 }
 
 // measured are the metrics that gain reads.

@@ -44,8 +44,7 @@ func TestGarbageIsGain(t *testing.T) {
 		t.Errorf("after %d bytes were allocated a collection would gain %d, want about as many", size, got)
 	}
 	runtime.KeepAlive(garbage)
-	garbage = nil
-	k.look()
+	k.look() // garbage is not used any more
 	if got := k.gain(); got >= worthwhile {
 		t.Errorf("after a look a collection would still gain %d bytes, want less than %d", got, worthwhile)
 	}
