@@ -20,11 +20,8 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/up:", err)
-		stop()
 		os.Exit(1)
 	}
 }
@@ -41,6 +38,8 @@ type options struct {
 }
 
 func run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin/holdfast", "the binary to measure")
 	flag.StringVar(&o.out, "out", "docs/benchmarks.md", "Markdown file to put the table into; empty: none")
