@@ -15,8 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 )
 
@@ -56,6 +58,7 @@ const (
 	Running  PartState = "running"
 	Failing  PartState = "failing" // runs, and reports an error
 	Stopped  PartState = "stopped"
+	External PartState = "external" // the user runs it; what is wrong with it is a fault
 )
 
 // A Pod is one pod in a report.
@@ -157,10 +160,14 @@ func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, er
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if _, dial := errors.AsType[*net.OpError](err); dial {
+		switch {
+		case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 			return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("%w (the node answers to root alone: use sudo)", err)
+		default:
+			return nil, err
 		}
-		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil
