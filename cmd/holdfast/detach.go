@@ -32,7 +32,11 @@ func detach(cmd *cobra.Command, cfg node.Config, verbose bool) error {
 	if in, err := instance.Open(cfg.RootDir); err == nil {
 		if pid, running := in.Running(); running {
 			fmt.Fprintf(cmd.OutOrStdout(), "The node in %s runs already, as process %s.\n", in.Root, pid)
-			return nil
+			different, err := node.Differences(in, cfg)
+			for _, d := range different {
+				fmt.Fprintf(cmd.OutOrStdout(), "It goes on with %s: settings are read when it starts.\n", d)
+			}
+			return err
 		}
 	}
 	logs := filepath.Join(cfg.RootDir, "logs")

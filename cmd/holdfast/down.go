@@ -22,6 +22,9 @@ container runtime. Nothing is deleted: "holdfast up" starts the same pods again.
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := g.open()
+			if err == nil {
+				err = needRoot(cmd)
+			}
 			if err != nil {
 				return err
 			}

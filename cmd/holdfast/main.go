@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,8 +78,10 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		TraverseChildren: true, // flags before "kubectl" are ours
 		SilenceUsage:     true,
 		SilenceErrors:    true,
-		Args:             cobra.NoArgs,
+		Args:             noCommand,
 		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root := os.Getenv("HOLDFAST_ROOT_DIR")
 	if root == "" {
@@ -100,9 +103,35 @@ func rootDirFlag(in *instance.Instance) string {
 	if in.Root == instance.DefaultRoot {
 		return ""
 	}
-	root := in.Root
-	if strings.ContainsAny(root, " \t'\"$&;|") {
-		root = "'" + strings.ReplaceAll(root, "'", `'\''`) + "'"
+	return " --root-dir " + shellWord(in.Root)
+}
+
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// shellWord returns s as one word of a shell's command line.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
 	}
-	return " --root-dir " + root
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// needRoot refuses early what would fail half-way for anybody but root.
+func needRoot(cmd *cobra.Command) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%q needs root, for containers, mounts and the network: run it with sudo", cmd.CommandPath())
+	}
+	return nil
+}
+
+// noCommand says that a word is no command, and which one is near.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(": did you mean %q?", near[0])
+	}
+	return fmt.Errorf("%q is no command of %s%s (see \"%s --help\")", args[0], cmd.Name(), hint, cmd.CommandPath())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/node"
 )
 
 func newStatus(g *global) *cobra.Command {
@@ -56,15 +57,14 @@ func fetchReport(ctx context.Context, in *instance.Instance) (*control.Report, e
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	report, err := control.NewClient(in.ControlSocket()).Report(ctx)
-	if errors.Is(err, control.ErrNotRunning) {
-		return &control.Report{
-			Node: in.ID, RootDir: in.Root, ID: in.ID, Kubeconfig: in.Kubeconfig(), ManifestDir: in.ManifestDir(),
-			Parts: []control.Part{}, Pods: []control.Pod{},
-			Faults: []control.Fault{{
-				Message: "no process runs this node; pods that it started may still run",
-				Hint:    `start it with "holdfast up` + rootDirFlag(in) + `"`,
-			}},
-		}, nil
+	if !errors.Is(err, control.ErrNotRunning) {
+		return report, err
 	}
-	return report, err
+	if report, err = node.Offline(in); err != nil {
+		return nil, err
+	}
+	for i := range report.Faults {
+		report.Faults[i].Hint = `start it with "holdfast up --detach` + rootDirFlag(in) + `"`
+	}
+	return report, nil
 }

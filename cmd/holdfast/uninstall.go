@@ -24,6 +24,9 @@ cgroups. It keeps your manifests, and says so.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := g.open()
+			if err == nil {
+				err = needRoot(cmd)
+			}
 			if err != nil {
 				return err
 			}
@@ -43,13 +46,16 @@ cgroups. It keeps your manifests, and says so.`,
 			if err != nil {
 				return fmt.Errorf("stop the node in %s: %w", in.Root, err)
 			}
-			kept, err := node.Uninstall(cmd.Context(), in, step)
+			kept, notes, err := node.Uninstall(cmd.Context(), in, step)
 			if err != nil {
 				return fmt.Errorf("remove the node in %s: %w", in.Root, err)
 			}
 			step("The node is gone.")
 			for _, path := range kept {
 				step("Kept: " + path)
+			}
+			for _, note := range notes {
+				step("Note: " + note)
 			}
 			return nil
 		},

@@ -46,6 +46,9 @@ takes them over. "holdfast down" stops them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.settings(cmd, g)
+			if err == nil {
+				err = needRoot(cmd)
+			}
 			if err != nil {
 				return err
 			}
@@ -140,5 +143,5 @@ Try:
   holdfast%s kubectl get pods -A
   holdfast status%s
 
-`, took.Seconds(), manifestDir, in.Kubeconfig(), manifestDir, flag, flag)
+`, took.Seconds(), manifestDir, in.Kubeconfig(), shellWord(manifestDir), flag, flag)
 }

@@ -52,8 +52,6 @@ Wrong:
 		"not running": {edit: func(r *control.Report) { *r = control.Report{Node: "edge-1", RootDir: "/srv/node"} }, want: `
 Node edge-1 is not running (root folder /srv/node).
 
-PART   STATE   SINCE   MESSAGE
-
 Nothing is wrong.
 `},
 		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts = nil, nil, nil }, want: `

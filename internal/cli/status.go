@@ -26,9 +26,11 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 		fmt.Fprintf(w, "Version      %s\nInstance     %s\nRoot folder  %s\nManifests    %s\nAPI          %s\nKubeconfig   %s\n",
 			r.Version, r.ID, r.RootDir, r.ManifestDir, r.API, r.Kubeconfig)
 	}
-	fmt.Fprintln(w)
-	if err := printParts(w, r.Parts, now); err != nil {
-		return err
+	if len(r.Parts) > 0 {
+		fmt.Fprintln(w)
+		if err := printParts(w, r.Parts, now); err != nil {
+			return err
+		}
 	}
 	if len(r.Pods) > 0 {
 		fmt.Fprintln(w)

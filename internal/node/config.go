@@ -1,13 +1,18 @@
 package node
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -74,7 +79,14 @@ func LoadConfig(path string) (Config, error) {
 		Kind       string `json:"kind"`
 		Config
 	}
+	if err := checkShape(data); err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			field := wrong.Field[strings.LastIndex(wrong.Field, ".")+1:]
+			err = fmt.Errorf("%s: want %s, not %s", field, wrong.Type.Kind(), wrong.Value)
+		}
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	if file.APIVersion != ConfigAPIVersion || file.Kind != ConfigKind {
@@ -82,6 +94,40 @@ func LoadConfig(path string) (Config, error) {
 			path, file.APIVersion, file.Kind, ConfigAPIVersion, ConfigKind)
 	}
 	return file.Config, nil
+}
+
+// fileFields are the fields of a configuration file.
+var fileFields = []string{
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint",
+}
+
+// checkShape refuses, with the line, what decoding would pass over or say
+// without a place: a second document, a field that is not there or there twice.
+func checkShape(data []byte) error {
+	dec := yamlv3.NewDecoder(bytes.NewReader(data))
+	var doc, more yamlv3.Node
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return errors.Join(errors.New("it holds more than one document"), err)
+	}
+	if doc.Kind != yamlv3.DocumentNode || doc.Content[0].Kind != yamlv3.MappingNode {
+		return fmt.Errorf("it holds no fields (it begins with \"apiVersion: %s\")", ConfigAPIVersion)
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for keys := doc.Content[0].Content; len(keys) > 0; keys = keys[2:] {
+		name, line := keys[0].Value, keys[0].Line
+		switch {
+		case !slices.Contains(fileFields, name):
+			errs = append(errs, fmt.Errorf("line %d: unknown field %q (there are %s)", line, name, strings.Join(fileFields, ", ")))
+		case seen[name]:
+			errs = append(errs, fmt.Errorf("line %d: field %q is written twice", line, name))
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
 }
 
 // Complete returns c with every default set, or everything that is wrong with it.

@@ -11,12 +11,16 @@ func TestLoadConfig(t *testing.T) {
 	const head = "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\n"
 	for name, test := range map[string]struct{ text, wantErr string }{
 		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\ncontainerRuntimeEndpoint: unix:///run/x.sock\n"},
-		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `unknown field "rootdirectory"`},
-		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: "apiPort"},
+		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `line 3: unknown field "rootdirectory"`},
+		"another case":      {text: head + "rootdir: /srv\n", wantErr: `line 3: unknown field "rootdir"`},
+		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: `line 4: field "apiPort" is written twice`},
+		"two documents":     {text: head + "---\nrootDir: /srv\n", wantErr: "more than one document"},
+		"a list":            {text: "- a\n", wantErr: "it holds no fields"},
+		"no text":           {text: "\xff\xfe", wantErr: "node.yaml"},
 		"another kind":      {text: "apiVersion: v1\nkind: Pod\n", wantErr: `want "holdfast.dev/v1alpha1" and "NodeConfiguration"`},
-		"nothing":           {text: "", wantErr: "want"},
+		"nothing":           {text: "", wantErr: "it holds no fields"},
 		"no YAML":           {text: head + "apiPort: [", wantErr: "node.yaml"},
-		"text for a number": {text: head + "apiPort: ten\n", wantErr: "apiPort"},
+		"text for a number": {text: head + "apiPort: ten\n", wantErr: "apiPort: want int, not string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "node.yaml")

@@ -86,16 +86,16 @@ func hostConfig(in *instance.Instance, log *slog.Logger, progress func(string)) 
 }
 
 // Uninstall removes everything that a node made on this machine, after Down.
-// It returns what it kept, and why where that is not plain.
-func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (kept []string, err error) {
+// It returns the paths that it kept, and notes on what else it left and why.
+func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (kept, notes []string, err error) {
 	last, err := loadSaved(in)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	step("removing network, mounts and cgroups")
-	notes, err := runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step)).Remove(ctx)
+	notes, err = runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step)).Remove(ctx)
 	if err != nil {
-		return notes, err
+		return nil, notes, err
 	}
 	step("removing volumes, store, credentials and logs")
 	if last.ManifestDir != "" && last.ManifestDir != in.ManifestDir() {
@@ -103,17 +103,17 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 	}
 	for _, dir := range []string{"kubelet", "logs", "etcd", "pki", "state"} {
 		if err := mounttree.Remove(in.Path(dir)); err != nil {
-			return notes, fmt.Errorf("remove what the node made: %w", err)
+			return nil, notes, fmt.Errorf("remove what the node made: %w", err)
 		}
 	}
 	// The identity goes last: until then all this can be tried again.
 	for _, path := range []string{in.Kubeconfig(), in.Path("up.lock"), in.Path("instance.json")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return notes, fmt.Errorf("remove what the node made: %w", err)
+			return nil, notes, fmt.Errorf("remove what the node made: %w", err)
 		}
 	}
 	more, err := leftovers(in.Root)
-	return append(append(kept, more...), notes...), err
+	return append(kept, more...), notes, err
 }
 
 // leftovers returns what is in the root folder and not the node's, and removes

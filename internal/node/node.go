@@ -60,6 +60,7 @@ type node struct {
 	podsListener    net.Listener // of the API, on the node's address
 	kubeletListener net.Listener // of the kubelet's API, on loopback
 
+	made  chan struct{} // closed when every part is there to be asked
 	ready chan struct{} // closed by announce
 }
 
@@ -77,7 +78,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	n := &node{
-		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), ready: make(chan struct{}),
+		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), made: make(chan struct{}), ready: make(chan struct{}),
 		board: board.New(partRuntime, partAPI, partManifests, partKubelet),
 	}
 	if err := n.makeFolders(); err != nil {
@@ -136,6 +137,7 @@ func (n *node) run(ctx context.Context) error {
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
+	close(n.made)
 	var parts rungroup.Group
 	if n.host != nil {
 		parts.Add(partRuntime, watch(n.board, partRuntime, n.host.Run, n.host.Ready()))
@@ -162,15 +164,25 @@ func rest(ctx context.Context) error {
 	return nil
 }
 
-// announce says once that the node is ready for pods.
+// patience is how long a start may take before it says what it waits for, and
+// the pause until it says so again.
+const patience = 10 * time.Second
+
+// announce says once that the node is ready for pods, and until then what keeps
+// it from that.
 func (n *node) announce(ctx context.Context) error {
 	waits := []<-chan struct{}{n.kubelet.Ready()}
 	if n.host != nil {
 		waits = append(waits, n.host.Ready())
 	}
-	for _, ready := range waits {
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	for len(waits) > 0 {
 		select {
-		case <-ready:
+		case <-waits[0]:
+			waits = waits[1:]
+		case <-tick.C:
+			n.cfg.Progress("still waiting: " + obstacle(n.report(ctx)))
 		case <-ctx.Done():
 			return nil
 		}

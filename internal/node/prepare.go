@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
+	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
 	"github.com/holdfast-dev/holdfast/internal/localapi"
 	"github.com/holdfast-dev/holdfast/internal/localapi/faultevents"
@@ -58,7 +59,7 @@ func (n *node) prepare(ctx context.Context) error {
 // runtime, and finds the node's own address.
 func (n *node) prepareRuntime() (endpoint string, err error) {
 	if n.cfg.ContainerRuntimeEndpoint != "" {
-		n.board.SetPart(partRuntime, "running", "the user's own: "+n.cfg.ContainerRuntimeEndpoint)
+		n.board.SetPart(partRuntime, control.External, n.cfg.ContainerRuntimeEndpoint)
 		n.address, err = uplink()
 		return n.cfg.ContainerRuntimeEndpoint, err
 	}

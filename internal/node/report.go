@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -22,10 +23,14 @@ func (n *node) report(context.Context) control.Report {
 		Parts: n.board.Parts(), Faults: n.board.Faults(), Pods: []control.Pod{},
 	}
 	select {
+	case <-n.made:
+	default:
+		return r // nobody may ask the parts yet
+	}
+	select {
 	case <-n.ready:
 		r.Ready = true
 	default:
-		return r // the parts are still being made
 	}
 	r.API = "https://" + n.api.Address()
 	for _, pod := range n.kubelet.Pods() {
@@ -78,4 +83,20 @@ func (n *node) setFaults(finder string, faults []manifest.Fault) {
 	}
 	n.board.SetFaults(finder, shown)
 	n.faultEvents.Update(finder, faults)
+}
+
+// obstacle says what keeps a node from being ready: what is wrong with the node
+// itself, or else which part does not run yet.
+func obstacle(r control.Report) string {
+	for _, f := range r.Faults {
+		if f.Object == "Node "+r.Node {
+			return f.Message
+		}
+	}
+	for _, p := range r.Parts {
+		if p.State != control.Running && p.State != control.External {
+			return strings.TrimSpace(p.Name + " is " + string(p.State) + " " + p.Message)
+		}
+	}
+	return "all parts run"
 }

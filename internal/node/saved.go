@@ -51,3 +51,31 @@ func save(in *instance.Instance, cfg Config) error {
 	}
 	return atomicfile.Write(savedPath(in), append(data, '\n'), 0o600)
 }
+
+// Differences tells which of the settings cfg the instance was not last started
+// with. A port that may be any is always the same.
+func Differences(in *instance.Instance, cfg Config) ([]string, error) {
+	last, err := loadSaved(in)
+	if err != nil || last.RootDir == "" {
+		return nil, err // the start did not get far enough to save any
+	}
+	var out []string
+	for _, s := range []struct{ name, last, now string }{
+		{"manifestDir", last.ManifestDir, cfg.ManifestDir},
+		{"nodeName", last.NodeName, cfg.NodeName},
+		{"containerRuntimeEndpoint", last.ContainerRuntimeEndpoint, cfg.ContainerRuntimeEndpoint},
+	} {
+		if s.last != s.now {
+			out = append(out, fmt.Sprintf("%s %q, not %q", s.name, s.last, s.now))
+		}
+	}
+	for _, p := range []struct {
+		name      string
+		last, now *int
+	}{{"apiPort", last.APIPort, cfg.APIPort}, {"kubeletPort", last.KubeletPort, cfg.KubeletPort}} {
+		if p.last != nil && p.now != nil && *p.now != 0 && *p.last != *p.now {
+			out = append(out, fmt.Sprintf("%s %d, not %d", p.name, *p.last, *p.now))
+		}
+	}
+	return out, nil
+}

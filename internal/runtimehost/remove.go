@@ -49,6 +49,21 @@ func (h *Host) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Left reports whether containerd, a shim or a container of the instance runs.
+func (h *Host) Left() (bool, error) {
+	if err := h.cfg.validate(); err != nil {
+		return false, err
+	}
+	containerd, err1 := h.cfg.findContainerd()
+	shims, err2 := h.cfg.findShims()
+	errs := []error{err1, err2}
+	for _, p := range slices.Concat(containerd, shims) {
+		errs = append(errs, p.close())
+	}
+	inside, err := cgroupProcesses(h.cfg.cgroups())
+	return len(containerd)+len(shims)+len(inside) > 0, errors.Join(append(errs, err)...)
+}
+
 // killLeft kills the processes in the instance's cgroups, the shims and their
 // children, until there are none.
 func (h *Host) killLeft(ctx context.Context) error {
