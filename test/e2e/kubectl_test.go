@@ -71,7 +71,7 @@ spec:
 }
 
 func testRun(t *testing.T, n *node) {
-	n.kubectl("run", "quick", "--image=holdfast.local/demo:latest", "--image-pull-policy=IfNotPresent", "--", "serve")
+	n.kubectl("run", "quick", "--image=holdfast.local/demo:latest", "--", "serve")
 	n.kubectl("wait", "--for=condition=Ready", "pod/quick", "--timeout=60s")
 	pod := n.pod("quick")
 	if pod.Spec.NodeName != "edge-1" {

@@ -210,11 +210,25 @@ func TestHash(t *testing.T) {
 	}
 }
 
+func TestPullPolicyOfTheNodesOwnImages(t *testing.T) {
+	for written, want := range map[v1.PullPolicy]v1.PullPolicy{
+		v1.PullAlways: v1.PullIfNotPresent, v1.PullIfNotPresent: v1.PullIfNotPresent, v1.PullNever: v1.PullNever,
+	} {
+		if got := PullPolicy(&v1.Container{Image: "holdfast.local/demo:latest", ImagePullPolicy: written}); got != want {
+			t.Errorf("%s: got %s, want %s", written, got, want)
+		}
+	}
+	if got := PullPolicy(&v1.Container{Image: "example.com/a:1", ImagePullPolicy: v1.PullAlways}); got != v1.PullAlways {
+		t.Errorf("Always of another image: got %s", got)
+	}
+}
+
 func TestImage(t *testing.T) {
 	tests := map[string]struct {
 		want   string // empty: refused
 		policy v1.PullPolicy
 	}{
+		"holdfast.local/demo:latest":          {"holdfast.local/demo:latest", v1.PullIfNotPresent},
 		"busybox":                             {"busybox:latest", v1.PullAlways},
 		"busybox:latest":                      {"busybox:latest", v1.PullAlways},
 		"busybox:1.36":                        {"busybox:1.36", v1.PullIfNotPresent},

@@ -22,10 +22,21 @@ func Image(ref string) (string, error) {
 	return ref, nil
 }
 
+// localRegistry is the host in the names of images that a node brings along.
+// No registry has that name, so there is nobody to ask for a newer one: Always,
+// which the API defaults the tag latest to, means IfNotPresent for them.
+const localRegistry = "holdfast.local"
+
 // PullPolicy returns a container's pull policy: its own, or by default Always
 // for the tag latest and IfNotPresent for any other.
 func PullPolicy(c *v1.Container) v1.PullPolicy {
-	if c.ImagePullPolicy != "" {
+	named, err := reference.ParseNormalizedNamed(c.Image)
+	switch {
+	case c.ImagePullPolicy != "" && c.ImagePullPolicy != v1.PullAlways:
+		return c.ImagePullPolicy
+	case err == nil && reference.Domain(named) == localRegistry:
+		return v1.PullIfNotPresent
+	case c.ImagePullPolicy != "":
 		return c.ImagePullPolicy
 	}
 	ref, err := Image(c.Image)
