@@ -12,7 +12,9 @@ import (
 
 // New returns a logger that writes text lines of at least level to w, and
 // routes klog to it. Libraries that log through klog are chatty and speak to
-// their authors: their information goes out at debug level.
+// their authors: their information goes out at debug level. What they say at
+// klog's level 5 and above goes nowhere: from level 8 on they write out requests
+// with all that is in them, Secrets and tokens included.
 func New(w io.Writer, level slog.Leveler) *slog.Logger {
 	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
 	klog.SetSlogLogger(slog.New(demoted{handler}).With("from", "library"))
@@ -23,7 +25,7 @@ func New(w io.Writer, level slog.Leveler) *slog.Logger {
 type demoted struct{ slog.Handler }
 
 func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
-	return d.Handler.Enabled(ctx, demote(level))
+	return level >= slog.LevelDebug && d.Handler.Enabled(ctx, demote(level))
 }
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {

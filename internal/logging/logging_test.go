@@ -10,6 +10,17 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/logging"
 )
 
+func TestBodiesAreNeverLogged(t *testing.T) {
+	var out strings.Builder
+	logging.New(&out, slog.LevelDebug)
+	klog.Background().V(2).Info("decision")
+	klog.Background().V(8).Info("Request Body", "body", "token")
+	klog.Flush()
+	if got := out.String(); !strings.Contains(got, "decision") || strings.Contains(got, "token") {
+		t.Errorf("got %q, want the decision and not the body", got)
+	}
+}
+
 func TestKlogComesOutByTheSameDoor(t *testing.T) {
 	var out strings.Builder
 	log := logging.New(&out, slog.LevelInfo)

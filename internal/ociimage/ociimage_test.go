@@ -217,7 +217,7 @@ func FuzzBuild(f *testing.F) {
 		img := Image{Refs: []string{"holdfast.local/fuzz:1"}, Files: map[string]File{path: {Mode: fs.FileMode(mode), Content: content}}}
 		var buf bytes.Buffer
 		if _, err := Build(&buf, img); err != nil {
-			t.Skip(err)
+			return // refused: the table says what is
 		}
 		tag, err := name.NewTag(img.Refs[0])
 		if err != nil {
