@@ -36,11 +36,6 @@ func check(t *testing.T, name, text string) {
 		if refusal := podadmit.Admit(everything, pod, nil); refusal != nil {
 			t.Errorf("%s: pod %s is refused: %s: %s", name, pod.Name, refusal.Reason, refusal.Message)
 		}
-		for _, container := range pod.Spec.Containers {
-			if strings.HasPrefix(container.Image, "holdfast.local/") && container.ImagePullPolicy == v1.PullAlways {
-				t.Errorf("%s: pod %s would pull %s, which no registry has", name, pod.Name, container.Image)
-			}
-		}
 	}
 }
 
