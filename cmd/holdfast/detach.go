@@ -81,8 +81,10 @@ func detach(cmd *cobra.Command, cfg node.Config, verbose bool) error {
 // childArgs returns the command line of the process in the background. Paths
 // are absolute: it does not stay in this folder.
 func childArgs(cfg node.Config, verbose bool) []string {
-	args := []string{"up", "--detached", "--root-dir", cfg.RootDir, "--manifest-dir", cfg.ManifestDir, "--node-name", cfg.NodeName,
-		"--api-port", strconv.Itoa(*cfg.APIPort), "--kubelet-port", strconv.Itoa(*cfg.KubeletPort)}
+	args := []string{
+		"up", "--detached", "--root-dir", cfg.RootDir, "--manifest-dir", cfg.ManifestDir, "--node-name", cfg.NodeName,
+		"--api-port", strconv.Itoa(*cfg.APIPort), "--kubelet-port", strconv.Itoa(*cfg.KubeletPort),
+	}
 	if cfg.ContainerRuntimeEndpoint != "" {
 		args = append(args, "--container-runtime-endpoint", cfg.ContainerRuntimeEndpoint)
 	}
