@@ -72,12 +72,21 @@ func Compute(in Input) v1.PodStatus {
 
 func qosClass(pod *v1.Pod) v1.PodQOSClass { return cmp.Or(pod.Status.QOSClass, qos.GetPodQOS(pod)) }
 
-// startTime is when this node first saw the pod; it never changes.
+// startTime is when this node first saw the pod; it never changes. Of a static
+// pod that an earlier agent started nothing says when that was but its sandboxes.
 func startTime(in *Input) *metav1.Time {
 	if t := in.Previous.StartTime; !t.IsZero() {
 		return t.DeepCopy()
 	}
-	return &metav1.Time{Time: in.Now}
+	first := in.Now
+	if in.Observed != nil {
+		for _, s := range in.Observed.Sandboxes {
+			if at := time.Unix(0, s.GetCreatedAt()); s.GetCreatedAt() > 0 && at.Before(first) {
+				first = at
+			}
+		}
+	}
+	return &metav1.Time{Time: first}
 }
 
 // setPhase sets the phase, and the reason and message that go with it. A pod

@@ -471,3 +471,16 @@ func TestResourcesOfThePod(t *testing.T) {
 		t.Errorf("got -, want +:\n%s", diff)
 	}
 }
+
+// Nothing remembers when a static pod started but what runs of it.
+func TestStartTimeOfAnAdoptedPod(t *testing.T) {
+	before := now.Add(-time.Hour).Truncate(time.Second)
+	status := seen("a:running")
+	status.Sandboxes = []*runtimeapi.PodSandboxStatus{
+		{Id: "new", CreatedAt: before.Add(time.Minute).UnixNano()}, {Id: "old", CreatedAt: before.UnixNano()}, {Id: "unknown"},
+	}
+	got := Compute(Input{Pod: pod(v1.RestartPolicyAlways, "a"), Observed: status, Now: now})
+	if !got.StartTime.Time.Equal(before) {
+		t.Errorf("got %v, want when the oldest sandbox was made, %v", got.StartTime, before)
+	}
+}
