@@ -27,7 +27,7 @@ type stopper interface {
 // stopPods stops every pod that the runtime has, those of lower priority
 // first, as upstream does when a node shuts down: what the others lean on goes
 // last. Of a pod that is not in wanted nothing is known but its containers: it
-// gets the default grace period and no hooks.
+// gets the grace period that is noted on them and no hooks.
 func stopPods(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted map[types.UID]*v1.Pod, step func(string)) error {
 	pods, err := runtime.Pods(ctx)
 	if err != nil {
@@ -52,9 +52,6 @@ func stopGroup(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted
 	var group sync.WaitGroup
 	for i, p := range pods {
 		group.Go(func() {
-			grace := gracePeriod(wanted[p.UID])
-			ctx, cancel := context.WithTimeout(ctx, grace+stopLimit)
-			defer cancel()
 			if err := stopPod(ctx, runtime, syncer, wanted[p.UID], p); err != nil {
 				errs[i] = fmt.Errorf("stop pod %s/%s: %w", p.Namespace, p.Name, err)
 			}
@@ -65,17 +62,25 @@ func stopGroup(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted
 }
 
 func stopPod(ctx context.Context, runtime *cri.Runtime, syncer stopper, pod *v1.Pod, seen observed.Pod) error {
+	status, err := runtime.Inspect(ctx, seen.UID)
+	if err != nil {
+		return err
+	}
 	if pod != nil {
-		status, err := runtime.Inspect(ctx, seen.UID)
-		if err != nil {
-			return err
-		}
+		ctx, cancel := context.WithTimeout(ctx, gracePeriod(pod)+stopLimit)
+		defer cancel()
 		return syncer.SyncTerminating(ctx, pod, status, nil)
 	}
-	errs := make([]error, len(seen.Containers))
+	errs := make([]error, len(status.Containers))
 	var group sync.WaitGroup
-	for i, c := range seen.Containers {
-		group.Go(func() { errs[i] = runtime.StopContainer(ctx, c.ID, gracePeriod(nil)) })
+	for i, c := range status.Containers {
+		group.Go(func() {
+			grace := gracePeriod(nil)
+			if c.Grace != nil {
+				grace = *c.Grace
+			}
+			errs[i] = runtime.StopContainer(ctx, c.ID, grace) // has a limit of its own
+		})
 	}
 	group.Wait()
 	for _, s := range seen.Sandboxes {

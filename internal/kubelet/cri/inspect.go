@@ -102,11 +102,22 @@ func (r *Runtime) containerStatus(c *runtimeapi.ContainerStatus) observed.Contai
 		ImageRef:     c.GetImageId(),
 		Hash:         notes[runtimelabels.ContainerHash],
 		RestartCount: r.restartCount(c),
+		Grace:        grace(notes),
 		LogPath:      c.GetLogPath(),
 		Resources:    c.GetResources(),
 		User:         c.GetUser(),
 		Mounts:       c.GetMounts(),
 	}
+}
+
+// grace is the pod's grace period as annotated, or nil. It is all that is known
+// of it once nobody has the pod's specification any more.
+func grace(notes map[string]string) *time.Duration {
+	seconds, err := strconv.ParseInt(notes[runtimelabels.PodGracePeriod], 10, 32)
+	if err != nil || seconds < 0 {
+		return nil
+	}
+	return new(time.Duration(seconds) * time.Second)
 }
 
 // restartCount is what the annotation says, or else the attempt, which we set

@@ -86,6 +86,7 @@ type ContainerStatus struct {
 	ImageRef     string // the runtime's own name of the image on this machine; empty with runtimes before containerd 2
 	Hash         string // of the container's specification, as labelled when it was created
 	RestartCount int32
+	Grace        *time.Duration // what its pod gave it to end when it was created; nil: not known
 	LogPath      string
 	Resources    *runtimeapi.ContainerResources
 	User         *runtimeapi.ContainerUser

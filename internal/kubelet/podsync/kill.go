@@ -34,7 +34,8 @@ func gracePeriod(pod *v1.Pod, probe *v1.Probe) time.Duration {
 }
 
 // killPod stops the containers all at once, but for the order of sidecars, and
-// then the sandboxes. pod is nil for an orphan, which gets no hooks and events.
+// then the sandboxes. pod is nil for an orphan, which gets no hooks and events,
+// and the grace period that is noted on its containers, where one is.
 func (s *Syncer) killPod(ctx context.Context, pod *v1.Pod, status *observed.Status, grace time.Duration) error {
 	var running []*observed.ContainerStatus
 	for i := range status.Containers {
@@ -46,8 +47,12 @@ func (s *Syncer) killPod(ctx context.Context, pod *v1.Pod, status *observed.Stat
 	errs := make([]error, len(running))
 	var wg sync.WaitGroup
 	for i, c := range running {
+		period := grace
+		if pod == nil && c.Grace != nil {
+			period = *c.Grace
+		}
 		wg.Go(func() {
-			errs[i] = s.killContainer(ctx, pod, stop{id: c.ID, name: c.Name, grace: grace, ips: status.IPs, turns: turns})
+			errs[i] = s.killContainer(ctx, pod, stop{id: c.ID, name: c.Name, grace: period, ips: status.IPs, turns: turns})
 		})
 	}
 	wg.Wait()

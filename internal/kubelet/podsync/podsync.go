@@ -170,7 +170,7 @@ type Config struct {
 	MountNotice time.Duration // when waiting for volumes becomes an event; default 2 s
 	MountWait   time.Duration // when waiting for volumes, to come or to go, becomes a failure; default 2 min 3 s, as upstream's
 	ConfigRetry time.Duration // pause before a container that misses an object is tried again; default 1 s
-	OrphanGrace time.Duration // grace period of a pod that only the runtime knows; default 30 s
+	OrphanGrace time.Duration // grace period of a pod that only the runtime knows, where its containers note none; default 30 s
 
 	CrashBackoff    time.Duration // first pause before a crashed container starts again, doubled each time; default 10 s
 	MaxCrashBackoff time.Duration // longest such pause; default 5 min

@@ -414,10 +414,19 @@ func TestStopThatFails(t *testing.T) {
 
 func TestOrphan(t *testing.T) {
 	w := newWorld(t, nil)
+	w.pod.Spec.TerminationGracePeriodSeconds = new(int64(7))
 	w.mustSync()
+	graces := make(chan int64, 1)
+	w.fake.Inject(crifake.Fault{Op: "StopContainer", Match: func(req any) bool {
+		graces <- req.(*runtimeapi.StopContainerRequest).GetTimeout()
+		return false
+	}})
 	orphan := observed.Pod{UID: w.pod.UID, Name: w.pod.Name, Namespace: w.pod.Namespace}
 	if err := w.SyncOrphan(t.Context(), orphan); err != nil {
 		t.Fatal(err)
+	}
+	if got := <-graces; got != 7 {
+		t.Errorf("got a grace period of %d s, want the pod's 7", got)
 	}
 	if st := w.inspect(); len(st.Containers) != 0 || len(st.Sandboxes) != 0 {
 		t.Errorf("got %+v, want nothing", st)
