@@ -53,8 +53,9 @@ func TestImages(t *testing.T) {
 	})
 	t.Run("always", func(t *testing.T) {
 		w := newWorld(t, nil)
-		w.fake.OfferImage(image)
-		w.main().ImagePullPolicy = v1.PullAlways
+		w.fake.AddImage(other)
+		w.fake.OfferImage(other)
+		w.main().Image, w.main().ImagePullPolicy = other, v1.PullAlways
 		w.mustSync()
 		if n := len(w.fake.Calls("PullImage")); n != 1 {
 			t.Errorf("got %d pulls, want 1", n)
