@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -138,7 +139,14 @@ func (e *etcd) endpoint() string { return "unix://" + e.socket }
 // ErrDamagedStore is returned when the store's files cannot be read.
 var ErrDamagedStore = errors.New("the store is damaged")
 
+// damaged says that the store in dir cannot be opened because of err, and what
+// helps. A full disk is no damage: the store is whole, and nothing must be moved.
 func damaged(dir string, err error) error {
+	const least = 64 << 20 // bytes: what etcd takes ahead for its log
+	var disk unix.Statfs_t
+	if errors.Is(err, unix.ENOSPC) || unix.Statfs(dir, &disk) == nil && disk.Bfree*uint64(disk.Bsize) < least {
+		return fmt.Errorf("the disk of %s has too little room, the store needs 64 MiB to start: %w (free some space and start again; nothing is lost)", dir, err)
+	}
 	return fmt.Errorf("%w: open %s: %w (put back a copy, or move the folder away to start empty: pods from the manifest folder come back by themselves, objects made through the API do not)",
 		ErrDamagedStore, dir, err)
 }

@@ -11,10 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // serveChild runs a server in a process of its own and waits until it is
@@ -133,6 +136,31 @@ func TestStoreErrors(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+func TestFullDiskIsNoDamage(t *testing.T) {
+	testenv.Need(t, "root")
+	dir := t.TempDir()
+	data := filepath.Join(dir, "etcd")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", data, "tmpfs", 0, "size=3m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(data, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := New(testConfig(dir, testLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Run(t.Context())
+	if err == nil || errors.Is(err, ErrDamagedStore) || !strings.Contains(err.Error(), "free some space") {
+		t.Errorf("got %v, want that the disk is full", err)
+	}
 }
 
 func write(t *testing.T, dir, file, data string) {
