@@ -86,6 +86,10 @@ func (f *File) Check(d manifest.Document) []manifest.Fault {
 		faults = append(faults, d.Fault(manifest.ReasonRefused, "metadata.name",
 			fmt.Sprintf("with this node's name it is %q: %s", staticpod.Name(pod.Name, f.cfg.Node), bad[0]), "choose a shorter name"))
 	}
+	if pod.Spec.NodeName != "" && pod.Spec.NodeName != f.cfg.Node {
+		faults = append(faults, d.Fault(manifest.ReasonRefused, "spec.nodeName",
+			fmt.Sprintf("this folder's pods run on node %s, not on %s", f.cfg.Node, pod.Spec.NodeName), "leave the field out"))
+	}
 	if f.cfg.AllowAPIReferences {
 		return faults
 	}

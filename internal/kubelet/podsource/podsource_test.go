@@ -117,12 +117,14 @@ func TestFile(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	long := strings.ReplaceAll(twoKinds, "name: web", "name: "+strings.Repeat("a", 250))
+	elsewhere := strings.Replace(twoKinds, "serviceAccountName: me", "nodeName: n2", 1)
 	tests := []struct {
 		name, text string
 		allow      bool
 		want       []string
 	}{
 		{"allowed", twoKinds, true, nil},
+		{"another node", elsewhere, true, []string{"a.yaml:5: Pod default/web: spec.nodeName: this folder's pods run on node n1.example, not on n2; leave the field out"}},
 		{"refused", twoKinds, false, []string{"a.yaml:5: Pod default/web: spec.serviceAccountName: static pods may not reference serviceaccounts; create the pod through the API instead"}},
 		{"too long with the node's name", long, true, []string{"a.yaml:3: Pod default/" + strings.Repeat("a", 250) + ": metadata.name: with this node's name it is \"" + strings.Repeat("a", 250) + "-n1.example\": must be no more than 253 characters; choose a shorter name"}},
 	}
