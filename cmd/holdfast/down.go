@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
 
@@ -29,15 +31,24 @@ container runtime. Nothing is deleted: "holdfast up" starts the same pods again.
 				return err
 			}
 			step := func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) }
-			err = control.NewClient(in.ControlSocket()).Down(cmd.Context(), step)
-			if errors.Is(err, control.ErrNotRunning) {
-				err = node.Down(cmd.Context(), in, step)
-			}
-			if err != nil {
-				return fmt.Errorf("stop the node in %s: %w", in.Root, err)
+			if err := stopNode(cmd.Context(), in, step); err != nil {
+				return err
 			}
 			step("The node is down.")
 			return nil
 		},
 	}
+}
+
+// stopNode stops an instance's pods and then the instance: the process that
+// runs it does, or, where there is none, this one.
+func stopNode(ctx context.Context, in *instance.Instance, step func(string)) error {
+	err := control.NewClient(in.ControlSocket()).Down(ctx, step)
+	if errors.Is(err, control.ErrNotRunning) {
+		err = node.Down(ctx, in, step)
+	}
+	if err != nil {
+		return fmt.Errorf("stop the node in %s: %w", in.Root, err)
+	}
+	return nil
 }

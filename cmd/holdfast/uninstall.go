@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
 
@@ -39,12 +38,8 @@ cgroups. It keeps your manifests, and says so.`,
 				}
 			}
 			step := func(s string) { fmt.Fprintln(out, s) }
-			err = control.NewClient(in.ControlSocket()).Down(cmd.Context(), step)
-			if errors.Is(err, control.ErrNotRunning) {
-				err = node.Down(cmd.Context(), in, step)
-			}
-			if err != nil {
-				return fmt.Errorf("stop the node in %s: %w", in.Root, err)
+			if err := stopNode(cmd.Context(), in, step); err != nil {
+				return err
 			}
 			kept, notes, err := node.Uninstall(cmd.Context(), in, step)
 			if err != nil {

@@ -4,11 +4,13 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	basecompatibility "k8s.io/component-base/compatibility"
+
+	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 // KubernetesVersion is the version of the Kubernetes libraries in this
 // program, and what the API says it is. A test compares it with go.mod.
-const KubernetesVersion = "v1.37.2"
+const KubernetesVersion = version.Kubernetes
 
 // release is the libraries' effective version with the name of their release,
 // which upstream's build would stamp into them.
