@@ -2,12 +2,10 @@ package localapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
@@ -29,9 +27,6 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageobjectinuseprotection"
 )
 
-// disruptionBudgets names our own check.
-const disruptionBudgets = "NoDisruptionBudgets"
-
 // admissionOrder are the checks of a write, in upstream's order. Left out are
 // those for what is not served (webhooks, policies, quotas, ingresses,
 // certificates), for node life cycle, which one node has not, and
@@ -47,7 +42,6 @@ var admissionOrder = []string{
 	resize.PluginName,
 	runtimeclass.PluginName,
 	podresize.PluginName,
-	disruptionBudgets,
 }
 
 // systemNamespaces are made at the start and cannot be deleted.
@@ -68,9 +62,6 @@ func (s *Server) admission(ctx context.Context, cfg *genericapiserver.Config, a 
 	})
 	plugins.Register(serviceaccount.PluginName, func(io.Reader) (admission.Interface, error) {
 		return &mirrorPods{serviceaccount.NewServiceAccount(), NodeUser(s.cfg.NodeName)}, nil
-	})
-	plugins.Register(disruptionBudgets, func(io.Reader) (admission.Interface, error) {
-		return refuseBudgets{admission.NewHandler(admission.Create)}, nil
 	})
 	init := initializer.New(a.client, nil, a.informers, cfg.Authorization.Authorizer,
 		utilfeature.DefaultFeatureGate, cfg.EffectiveVersion, ctx.Done(), a.mapper())
@@ -125,17 +116,4 @@ func (m *mirrorPods) ours(a admission.Attributes) bool {
 	}
 	_, mirror := pod.Annotations[core.MirrorPodAnnotationKey]
 	return mirror && a.GetUserInfo().GetName() == m.kubelet
-}
-
-// refuseBudgets refuses PodDisruptionBudgets. The kind is served because
-// evictions look for budgets, but no controller here counts healthy pods: a
-// budget would stop every eviction for ever.
-type refuseBudgets struct{ *admission.Handler }
-
-// Validate refuses a budget.
-func (refuseBudgets) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != policyv1.Resource("poddisruptionbudgets") {
-		return nil
-	}
-	return admission.NewForbidden(a, errors.New("a disruption budget needs several nodes: there is only this one, so nothing would ever be allowed to move; leave it out"))
 }

@@ -74,11 +74,15 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 	if err != nil {
 		return nil, err
 	}
+	budgets, err := disruptionController(ctx, a)
+	if err != nil {
+		return nil, err
+	}
 	volumes, err := volumeControllers(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	return append(volumes, owners,
+	return append(volumes, owners, budgets,
 		upstream("namespaces", workers(namespaces.Run, 2)),
 		upstream("serviceAccounts", workers(accounts.Run, 1)),
 		upstream("rootCA", workers(rootCA.Run, 1)),

@@ -45,15 +45,14 @@
 // `kubernetes` service: pods find the API by the environment that the kubelet
 // gives them. Workload kinds (Deployment, Job and so on), custom resources,
 // ingresses, network policies, resource quotas, admission webhooks and
-// policies are not served: their kinds answer 404. A PodDisruptionBudget is
-// refused, as nothing computes its status.
+// policies are not served: their kinds answer 404.
 //
 // # Controllers
 //
 // Run keeps upstream's controllers going for namespaces, service accounts,
 // the root CA's config map, aggregated cluster roles, claims and volumes
-// (binding and protection), pods that ended, and dependents of deleted
-// owners. Package binder binds pods that name no node to the only node.
+// (binding and protection), disruption budgets, pods that ended, and
+// dependents of deleted owners. Package binder binds pods that name no node to the only node.
 //
 // A Server's methods may be called from any goroutine.
 package localapi

@@ -9,13 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	policyv1 "k8s.io/api/policy/v1"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 )
@@ -309,21 +306,5 @@ func testRefusedKinds(t *testing.T, s *Server) {
 		if err := client.RESTClient().Get().AbsPath(path).Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v, want not found", path, err)
 		}
-	}
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-	_, err := client.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), budget, metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "leave it out") {
-		t.Errorf("disruption budget: %v", err)
-	}
-	// An eviction looks for budgets, finds none, and passes.
-	newNamespace(t, client, "evict")
-	createPod(t, client, testPod("evict", "p", func(p *corev1.Pod) { p.Spec.NodeName = "node1" }))
-	err = client.CoreV1().Pods("evict").EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "evict", Name: "p"}})
-	if err != nil {
-		t.Error(err)
-	}
-	_, err = client.CoreV1().Pods("evict").Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Error(err)
 	}
 }

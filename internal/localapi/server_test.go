@@ -131,6 +131,7 @@ func TestAPI(t *testing.T) {
 		{"owners", testOwners},
 		{"service", testService},
 		{"refused kinds", testRefusedKinds},
+		{"eviction", testEviction},
 		{"anonymous", testAnonymous},
 		{"token", testToken},
 		{"token of a pod", testPodToken},

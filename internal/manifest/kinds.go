@@ -108,7 +108,7 @@ var notTaken = map[string]struct{ group, hint string }{
 	"Ingress":                  {"networking.k8s.io", "give the pod's container a hostPort"},
 	"NetworkPolicy":            {"networking.k8s.io", "filter on the host"},
 	"HorizontalPodAutoscaler":  {"autoscaling", "write as many Pods as are wanted"},
-	"PodDisruptionBudget":      {"policy", "leave it out: there is one node"},
+	"PodDisruptionBudget":      {"policy", "apply it with kubectl"},
 	"Role":                     {"rbac.authorization.k8s.io", "apply it with kubectl"},
 	"RoleBinding":              {"rbac.authorization.k8s.io", "apply it with kubectl"},
 	"ClusterRole":              {"rbac.authorization.k8s.io", "apply it with kubectl"},
