@@ -118,3 +118,19 @@ func TestUnsupportedField(t *testing.T) {
 		})
 	}
 }
+
+func TestEphemeral(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{EphemeralContainers: []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "fine", Image: "i", Stdin: true, TTY: true}, TargetContainerName: "a"},
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "device", VolumeDevices: []v1.VolumeDevice{{Name: "d"}}}},
+	}}}
+	for name, want := range map[string]string{"fine": "", "another": "", "device": "spec.ephemeralContainers[1].volumeDevices: "} {
+		got := ""
+		if err := Ephemeral(pod, name); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ package podadmit
 
 import (
 	"fmt"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -83,6 +84,22 @@ func supported(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 		v := &pod.Spec.Volumes[i]
 		if err := podvolumes.Supported(v); err != nil {
 			return &Refusal{reason.UnsupportedField, fmt.Sprintf("spec.volumes[%d] (%s): %v", i, v.Name, err)}
+		}
+	}
+	return nil
+}
+
+// Ephemeral returns which field of the pod's ephemeral container called name this
+// version does not act on, or nil. It comes when its pod has been admitted.
+func Ephemeral(pod *v1.Pod, name string) error {
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		if c.Name != name {
+			continue
+		}
+		path := fmt.Sprintf("spec.ephemeralContainers[%d]", i)
+		if err := walk(reflect.ValueOf(c).Elem(), path, "ephemeralContainers", Features{}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
@@ -15,6 +16,9 @@ import (
 // containerConfig gathers what a container's configuration is made of.
 func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*runtimeapi.ContainerConfig, error) {
 	c := st.container
+	if err := podadmit.Ephemeral(r.pod, c.Name); err != nil {
+		return nil, err
+	}
 	target, err := r.target(st)
 	if err != nil {
 		return nil, err

@@ -508,3 +508,21 @@ func TestCancelUndoesNothing(t *testing.T) {
 	}
 	w.wantRunning("main")
 }
+
+// An ephemeral container comes after admission, so that a field that is not
+// done keeps it from starting, and nothing else.
+func TestEphemeral(t *testing.T) {
+	w := newWorld(t, nil)
+	w.pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "shell", Image: image}, TargetContainerName: "main"},
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "disk", Image: image, VolumeDevices: []v1.VolumeDevice{{Name: "d"}}}},
+	}
+	w.mustSync() // makes the sandbox and the pod's own containers
+	w.mustSync()
+	w.wantRunning("main shell")
+	w.wantWait("disk", "CreateContainerConfigError", "spec.ephemeralContainers[1].volumeDevices")
+	options := w.fake.Config(w.newest("shell").ID).GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if options.GetPid() != runtimeapi.NamespaceMode_TARGET || options.GetTargetId() != w.newest("main").ID {
+		t.Errorf("namespaces: %v", options)
+	}
+}
