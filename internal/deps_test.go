@@ -45,6 +45,7 @@ var kinds = map[string]string{
 	"internal/localapi":              "root",
 	"internal/localapi/binder":       "stage",
 	"internal/localapi/podgc":        "stage",
+	"internal/localapi/certrenewal":  "stage",
 	"internal/localapi/pki":          "leaf",
 	"internal/logging":               "leaf",
 	"internal/mounttree":             "leaf",

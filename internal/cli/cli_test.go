@@ -54,6 +54,26 @@ Node edge-1 is not running (root folder /srv/node).
 
 Nothing is wrong.
 `},
+		"certificates": {format: cli.Wide, edit: func(r *control.Report) {
+			r.Pods, r.Faults, r.Parts = nil, nil, nil
+			r.Certificates = []control.Certificate{
+				{Name: "ca", File: "/pki/ca.crt"}, {Name: "admin", File: "/pki/admin.crt", Expires: now.AddDate(1, 0, 0)},
+			}
+		}, want: `
+Node edge-1 is ready: process 4711, up 60m.
+Version      
+Instance     
+Root folder  /var/lib/holdfast
+Manifests    
+API          
+Kubeconfig   
+
+CERTIFICATE   EXPIRES      FILE
+ca            never        /pki/ca.crt
+admin         2027-05-01   /pki/admin.crt
+
+Nothing is wrong.
+`},
 		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts = nil, nil, nil }, want: `
 {
   "node": "edge-1",

@@ -26,6 +26,12 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 		fmt.Fprintf(w, "Version      %s\nInstance     %s\nRoot folder  %s\nManifests    %s\nAPI          %s\nKubeconfig   %s\n",
 			r.Version, r.ID, r.RootDir, r.ManifestDir, r.API, r.Kubeconfig)
 	}
+	if format == Wide && len(r.Certificates) > 0 {
+		fmt.Fprintln(w)
+		if err := printCertificates(w, r.Certificates); err != nil {
+			return err
+		}
+	}
 	if len(r.Parts) > 0 {
 		fmt.Fprintln(w)
 		if err := printParts(w, r.Parts, now); err != nil {
@@ -40,6 +46,18 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 	}
 	printFaults(w, r.Faults, now)
 	return nil
+}
+
+func printCertificates(w io.Writer, certificates []control.Certificate) error {
+	grid := NewGrid(w, "certificate", "expires", "file")
+	for _, c := range certificates {
+		expires := "never"
+		if !c.Expires.IsZero() {
+			expires = c.Expires.UTC().Format(time.DateOnly)
+		}
+		grid.Row(c.Name, expires, c.File)
+	}
+	return grid.Flush()
 }
 
 func printParts(w io.Writer, parts []control.Part, now time.Time) error {

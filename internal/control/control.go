@@ -38,6 +38,16 @@ type Report struct {
 	Parts       []Part    `json:"parts"`
 	Pods        []Pod     `json:"pods"`
 	Faults      []Fault   `json:"faults"`
+
+	Certificates []Certificate `json:"certificates,omitempty"` // the authority first
+}
+
+// A Certificate is one that the node keeps.
+type Certificate struct {
+	Name    string    `json:"name"`
+	File    string    `json:"file"`
+	Expires time.Time `json:"expires,omitzero"` // zero: never
+	Names   []string  `json:"names,omitempty"`  // hosts and addresses that a server's is for
 }
 
 // A Part is one long-lived part of the node.

@@ -119,15 +119,11 @@ func (s *Server) documents() documents {
 }
 
 func (s *Server) secureServing() (*genericapiserver.SecureServingInfo, error) {
-	cert, err := dynamiccertificates.NewStaticCertKeyContent("serving", s.certs.serving.Cert, s.certs.serving.Key)
-	if err != nil {
-		return nil, fmt.Errorf("use the serving certificate: %w", err)
-	}
 	ca, err := dynamiccertificates.NewStaticCAContent("client-ca", s.pki.CertPEM())
 	if err != nil {
 		return nil, fmt.Errorf("use the authority's certificate: %w", err)
 	}
-	return &genericapiserver.SecureServingInfo{Listener: s.listeners[0], Cert: cert, ClientCA: ca}, nil
+	return &genericapiserver.SecureServingInfo{Listener: s.listeners[0], Cert: s.serving, ClientCA: ca}, nil
 }
 
 // loopbackConfig is how the server's own parts call it. The token is known to

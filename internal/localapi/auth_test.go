@@ -65,9 +65,7 @@ func requestToken(t *testing.T, client kubernetes.Interface, namespace string, s
 }
 
 func tokenConfig(s *Server, token string) *rest.Config {
-	cfg := rest.AnonymousClientConfig(s.AdminConfig())
-	cfg.BearerToken = token
-	return cfg
+	return &rest.Config{Host: "https://" + s.Address(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.CACert()}}
 }
 
 func whoAmI(ctx context.Context, client kubernetes.Interface) (string, error) {
@@ -265,14 +263,10 @@ func testLogs(t *testing.T, s *Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := tls.X509KeyPair(serving.Cert, serving.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(s.CACert())
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{*serving.TLS()}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	})
 	if err != nil {
 		t.Fatal(err)

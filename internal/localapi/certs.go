@@ -2,9 +2,14 @@ package localapi
 
 import (
 	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -13,12 +18,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/localapi/pki"
 )
 
+// adminFile is the base name of the administrator's certificate.
+const adminFile = "admin"
+
 // certificates are what one API needs of its authority.
 type certificates struct {
-	serving  pki.Pair // the API's own
-	admin    pki.Pair // in the admin kubeconfig
-	kubelet  pki.Pair // the kubelet's, to the API
-	toNode   pki.Pair // the API's, to the kubelet
+	serving  *pki.Leaf // the API's own
+	admin    *pki.Leaf // in the admin kubeconfig
+	kubelet  *pki.Leaf // the kubelet's, to the API
+	toNode   *pki.Leaf // the API's, to the kubelet
 	tokenKey *ecdsa.PrivateKey
 }
 
@@ -27,23 +35,52 @@ func NodeUser(node string) string { return "system:node:" + node }
 
 func (s *Server) prepareCertificates() error {
 	var err error
-	if s.pki, err = pki.Open(s.cfg.PKIDir); err != nil {
+	if s.pki, err = pki.Open(pki.Config{Dir: s.cfg.PKIDir, Life: s.cfg.CertificateLife, Now: s.cfg.Now}); err != nil {
 		return err
+	}
+	if err := s.pki.ClockErr(); err != nil {
+		s.log.Warn("the clock is wrong", "err", err)
 	}
 	if s.certs.tokenKey, err = s.pki.TokenKey(); err != nil {
 		return err
 	}
-	for pair, request := range map[*pki.Pair]pki.Request{
-		&s.certs.serving: {File: "apiserver", User: "kube-apiserver", Names: s.servingNames()},
-		&s.certs.admin:   {File: "admin", User: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup}},
+	for leaf, request := range map[**pki.Leaf]pki.Request{
+		&s.certs.serving: {File: "apiserver", User: "kube-apiserver", Names: s.servingNames(), MoreNames: s.cfg.MoreNames},
+		&s.certs.admin:   {File: adminFile, User: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup}},
 		&s.certs.kubelet: {File: "kubelet-client", User: NodeUser(s.cfg.NodeName), Groups: []string{user.NodesGroup}},
 		&s.certs.toNode:  {File: "apiserver-kubelet-client", User: "kube-apiserver-kubelet-client", Groups: []string{user.SystemPrivilegedGroup}},
 	} {
-		if *pair, err = s.pki.Issue(request); err != nil {
+		if *leaf, err = s.pki.Issue(request); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// useRenewed puts certificates to use that were renewed while the API runs. The
+// kubelet asks for its serving certificate at each handshake.
+func (s *Server) useRenewed(names []string) error {
+	s.serving.changed()
+	// An open connection stands for the certificate that it began with, which
+	// is refused once that has ended.
+	s.connections.CloseAll()
+	if s.cfg.AdminRenewed != nil && slices.Contains(names, adminFile) {
+		return s.cfg.AdminRenewed()
+	}
+	return nil
+}
+
+// Certificates tells of every certificate of the node, for people.
+func (s *Server) Certificates() []pki.Certificate { return s.pki.Certificates() }
+
+// CertificateFaults is what a person must mend: the clock, and certificates
+// that could not be renewed.
+func (s *Server) CertificateFaults() []error {
+	faults := s.pki.Faults()
+	if err := s.pki.ClockErr(); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
 }
 
 // servingNames are the names of the API's certificate: every way by which a
@@ -70,8 +107,9 @@ func (s *Server) CACert() []byte { return s.pki.CertPEM() }
 func (s *Server) ClientCAFile() string { return s.pki.CertFile() }
 
 // KubeletServing returns the certificate of the kubelet's HTTPS server. names
-// are host names and IP addresses of the node beside its name and loopback.
-func (s *Server) KubeletServing(names ...string) (pki.Pair, error) {
+// are host names and IP addresses of the node beside its name and loopback. It
+// is kept current while the API runs.
+func (s *Server) KubeletServing(names ...string) (*pki.Leaf, error) {
 	return s.pki.Issue(pki.Request{
 		File: "kubelet", User: NodeUser(s.cfg.NodeName), Groups: []string{user.NodesGroup},
 		Names: append([]string{s.cfg.NodeName, "localhost", "127.0.0.1", "::1"}, names...),
@@ -88,21 +126,32 @@ func (s *Server) AdminConfig() *rest.Config { return s.clientConfig(s.certs.admi
 // ClientConfig makes a client certificate for user and groups and returns
 // the configuration that uses it. file is the base name of its files.
 func (s *Server) ClientConfig(file, user string, groups ...string) (*rest.Config, error) {
-	pair, err := s.pki.Issue(pki.Request{File: file, User: user, Groups: groups})
+	leaf, err := s.pki.Issue(pki.Request{File: file, User: user, Groups: groups})
 	if err != nil {
 		return nil, err
 	}
-	return s.clientConfig(pair), nil
+	return s.clientConfig(leaf), nil
 }
 
-func (s *Server) clientConfig(pair pki.Pair) *rest.Config {
+// clientConfig asks for the certificate at each handshake, so that a client
+// takes up one that was renewed with its next connection.
+func (s *Server) clientConfig(leaf *pki.Leaf) *rest.Config {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.pki.CertPEM())
 	return &rest.Config{
 		Host: "https://" + s.Address(),
-		TLSClientConfig: rest.TLSClientConfig{
-			CAData: s.pki.CertPEM(), CertData: pair.Cert, KeyData: pair.Key,
-		},
-		DisableCompression: true, // never leaves the machine
-		ContentConfig:      protobuf(),
+		Transport: utilnet.SetTransportDefaults(&http.Transport{
+			DialContext:        s.connections.DialContext,
+			DisableCompression: true, // never leaves the machine
+			TLSClientConfig: &tls.Config{
+				MinVersion: tls.VersionTLS12,
+				RootCAs:    roots,
+				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+					return leaf.TLS(), nil
+				},
+			},
+		}),
+		ContentConfig: protobuf(),
 	}
 }
 
@@ -110,9 +159,10 @@ func (s *Server) clientConfig(pair pki.Pair) *rest.Config {
 // it owns the node.
 func (s *Server) AdminKubeconfig() ([]byte, error) {
 	const name = "holdfast"
+	pair := s.certs.admin.Pair()
 	c := clientcmdapi.NewConfig()
 	c.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + s.Address(), CertificateAuthorityData: s.pki.CertPEM()}
-	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: s.certs.admin.Cert, ClientKeyData: s.certs.admin.Key}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
 	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name
 	data, err := clientcmd.Write(*c)

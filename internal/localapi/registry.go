@@ -225,13 +225,14 @@ func (s *Server) coreProvider(cfg *genericapiserver.Config, factory serverstorag
 // kubeletClient is how the API reaches the kubelet for logs, exec and the
 // like. The kubelet's port is in the Node's status.
 func (s *Server) kubeletClient() kubeletclient.KubeletClientConfig {
+	toNode := s.certs.toNode.Pair()
 	return kubeletclient.KubeletClientConfig{
 		Port: 10250,
 		PreferredAddressTypes: []string{
 			string(corev1.NodeInternalIP), string(corev1.NodeHostName), string(corev1.NodeExternalIP),
 		},
 		TLSClientConfig: kubeletclient.KubeletTLSConfig{
-			CertFile: s.certs.toNode.CertFile, KeyFile: s.certs.toNode.KeyFile, CAFile: s.pki.CertFile(),
+			CertFile: toNode.CertFile, KeyFile: toNode.KeyFile, CAFile: s.pki.CertFile(),
 		},
 		HTTPTimeout: kubeletTimeout,
 	}

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/util/connrotation"
 
+	"github.com/holdfast-dev/holdfast/internal/localapi/certrenewal"
 	"github.com/holdfast-dev/holdfast/internal/localapi/pki"
 )
 
@@ -26,12 +30,25 @@ type Config struct {
 	// socket's path has at most 107 bytes. Required.
 	RunDir string
 	// Listen are the addresses to serve on; port 0 is any free port. The
-	// first must be on loopback: the server calls itself there. Default:
-	// 127.0.0.1:6443.
+	// first must be on loopback, or every address of one family (0.0.0.0) or
+	// of both (::): the server calls itself there. Default: 127.0.0.1:6443.
 	Listen []string
 	// Names are host names and IP addresses to have in the certificate
 	// beside those of Listen, localhost, NodeName and kubernetes.default.svc.
 	Names []string
+	// MoreNames is asked every minute for names that come and go. May be nil.
+	MoreNames func() []string
+	// CertificateLife is how long a certificate is valid. It is renewed while
+	// a third of that is left. Default: a year.
+	CertificateLife time.Duration
+	// RenewEvery is the time between two looks at the certificates. Default: a
+	// minute.
+	RenewEvery time.Duration
+	// Now is the clock that certificates are dated by. Default: time.Now.
+	Now func() time.Time
+	// AdminRenewed is called when AdminKubeconfig has a new certificate; again
+	// after an error. May be nil.
+	AdminRenewed func() error
 	// NodeName is the only node: pods that name no node are bound to it, and
 	// its kubelet alone may create mirror pods that refer to other objects.
 	// Required.
@@ -52,6 +69,8 @@ const (
 	defaultServiceCIDR = "10.96.0.0/16"
 	// shutdownTimeout is how long a stopping server waits for its clients.
 	shutdownTimeout = 2 * time.Second
+	// dialTimeout is client-go's, for the connections and their keep-alives.
+	dialTimeout = 30 * time.Second
 )
 
 func (c Config) withDefaults() Config {
@@ -73,8 +92,8 @@ func (c Config) validate() error {
 	}
 	if host, _, err := net.SplitHostPort(c.Listen[0]); err != nil {
 		errs = append(errs, fmt.Errorf("listen address %q: %w", c.Listen[0], err))
-	} else if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		errs = append(errs, fmt.Errorf("listen address %q: the first must be a loopback IP address", c.Listen[0]))
+	} else if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() && !ip.IsUnspecified() {
+		errs = append(errs, fmt.Errorf("listen address %q: the first must be a loopback IP address, 0.0.0.0 or ::", c.Listen[0]))
 	}
 	if _, _, err := net.ParseCIDR(c.ServiceCIDR); err != nil {
 		errs = append(errs, fmt.Errorf("service CIDR: %w", err))
@@ -88,8 +107,12 @@ type Server struct {
 	log       *slog.Logger
 	pki       *pki.Authority
 	certs     certificates
+	serving   *servingCertificate
 	listeners []net.Listener
 	ready     chan struct{} // closed by Run
+
+	// connections are those of the clients whose configurations are handed out.
+	connections *connrotation.Dialer
 
 	mu struct {
 		sync.Mutex
@@ -104,19 +127,27 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("embedded API: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, ready: make(chan struct{})}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}),
+		connections: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext),
+	}
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if err := s.prepareCertificates(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.serving = &servingCertificate{leaf: s.certs.serving}
 	return s, nil
 }
 
 func (s *Server) listen() error {
 	for _, address := range s.cfg.Listen {
-		l, err := net.Listen("tcp", address) //nolint:noctx // a listen on an address does not wait
+		network := "tcp"
+		if addr, err := netip.ParseAddrPort(address); err == nil && addr.Addr().Is4() {
+			network = "tcp4" // with "tcp", 0.0.0.0 would take IPv6 too
+		}
+		l, err := net.Listen(network, address) //nolint:noctx // a listen on an address does not wait
 		if err != nil {
 			return fmt.Errorf("serve the embedded API: %w", err)
 		}
@@ -139,7 +170,13 @@ func (s *Server) Close() error {
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Address is host:port of the first listener, on loopback.
-func (s *Server) Address() string { return s.listeners[0].Addr().String() }
+func (s *Server) Address() string {
+	addr := s.listeners[0].Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
+	}
+	return addr.String()
+}
 
 // Port is the port of the first listener.
 func (s *Server) Port() int { return s.listeners[0].Addr().(*net.TCPAddr).Port }
@@ -174,7 +211,7 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 	var servers, workers sync.WaitGroup
 	defer servers.Wait()
 	defer stopServer()
-	errs := make(chan error, len(s.listeners)+1) // one for each sender
+	errs := make(chan error, len(s.listeners)+2) // one for each sender
 	servers.Go(func() {
 		err := a.prepared.RunWithContext(serverCtx)
 		errs <- errors.Join(err, a.storages.close())
@@ -186,6 +223,14 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer workers.Wait()
 	defer stopWorkers()
+	renewer := certrenewal.New(certrenewal.Config{
+		Authority: s.pki, Renewed: s.useRenewed, Every: s.cfg.RenewEvery, Log: s.log,
+	})
+	workers.Go(func() {
+		if err := renewer.Run(workerCtx); err != nil {
+			errs <- err
+		}
+	})
 	workers.Go(func() {
 		if !a.waitReady(workerCtx) {
 			return

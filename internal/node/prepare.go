@@ -90,10 +90,7 @@ func (n *node) prepareAPI(ctx context.Context, last Config) (err error) {
 	if n.api, err = n.newAPI(pickPort(*n.cfg.APIPort, last.APIPort)); err != nil {
 		return err
 	}
-	kubeconfig, err := n.api.AdminKubeconfig()
-	if err == nil {
-		err = atomicfile.Write(n.in.Kubeconfig(), kubeconfig, 0o600)
-	}
+	err = n.writeKubeconfig()
 	if err == nil {
 		n.podsListener, err = listen(ctx, n.address, n.api.Port())
 	}
@@ -103,13 +100,22 @@ func (n *node) prepareAPI(ctx context.Context, last Config) (err error) {
 	return nil
 }
 
+// writeKubeconfig writes the administrator's credentials as they are now.
+func (n *node) writeKubeconfig() error {
+	kubeconfig, err := n.api.AdminKubeconfig()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(n.in.Kubeconfig(), kubeconfig, 0o600)
+}
+
 // newAPI makes the API server on the first port that is free.
 func (n *node) newAPI(ports []int) (api *localapi.Server, err error) {
 	for _, port := range ports {
 		api, err = localapi.New(localapi.Config{
 			DataDir: n.in.Path("etcd"), PKIDir: n.in.Path("pki"), RunDir: n.in.Run(),
 			Listen: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}, Names: []string{n.address.String()},
-			NodeName: n.cfg.NodeName, Log: n.log.With("part", partAPI),
+			NodeName: n.cfg.NodeName, AdminRenewed: n.writeKubeconfig, Log: n.log.With("part", partAPI),
 		})
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return api, err
@@ -154,10 +160,6 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
-	certificate, err := tls.X509KeyPair(serving.Cert, serving.Key)
-	if err != nil {
-		return fmt.Errorf("the kubelet's certificate: %w", err)
-	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	n.kubelet, err = kubelet.New(kubelet.Config{
@@ -166,7 +168,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(),
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		Listeners: listeners, ClientCAs: clientCAs,
-		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil },
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
 		Metrics:     n.metrics, Log: n.log,
 	})
 	n.kubeletListener = listeners[0]

@@ -33,6 +33,12 @@ func (n *node) report(context.Context) control.Report {
 	default:
 	}
 	r.API = "https://" + n.api.Address()
+	for _, c := range n.api.Certificates() {
+		r.Certificates = append(r.Certificates, control.Certificate{Name: c.Name, File: c.File, Expires: c.Expires, Names: c.Names})
+	}
+	for _, err := range n.api.CertificateFaults() {
+		r.Faults = append(r.Faults, control.Fault{Message: err.Error()})
+	}
 	for _, pod := range n.kubelet.Pods() {
 		p := reportPod(pod)
 		r.Pods = append(r.Pods, p)

@@ -312,6 +312,7 @@ func TestReadHonoursContext(t *testing.T) {
 func TestToken(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		n := 0
+		var ahead time.Duration // of the API's clock, when it makes a token
 		w.api.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			if err := w.count(action); err != nil {
 				return true, nil, err
@@ -319,7 +320,7 @@ func TestToken(t *testing.T) {
 			n++
 			request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
 			request.Status.Token = fmt.Sprint("t", n)
-			request.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second))
+			request.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(ahead + time.Duration(*request.Spec.ExpirationSeconds)*time.Second))
 			return true, request, nil
 		})
 		seconds := int64(1000)
@@ -345,5 +346,11 @@ func TestToken(t *testing.T) {
 		want("t3")
 		w.store.Release("p1")
 		want("t4")
+		w.store.Release("p1")
+		ahead = 24 * time.Hour
+		want("t5")
+		ahead = 0
+		want("t6") // the clock was set back: t5 is not valid yet
+		want("t6")
 	})
 }

@@ -28,6 +28,9 @@ type tokensMu struct {
 	kept map[tokenKey]*authenticationv1.TokenRequest
 }
 
+// clockSlack is what the API forgives of a token that is not valid yet.
+const clockSlack = time.Minute
+
 // tokenKey tells requests apart. Tokens of static pods are bound to the node
 // and shared by the pods of one account.
 type tokenKey struct {
@@ -57,7 +60,8 @@ func (t tokens) get(ctx context.Context, namespace, account string, request *aut
 	kept := t.mu.kept[key]
 	t.mu.Unlock()
 	now := time.Now()
-	if kept != nil && now.Before(podvolumes.RefreshAt(kept)) {
+	// One that is not valid yet is from before the clock was set back.
+	if kept != nil && now.Before(podvolumes.RefreshAt(kept)) && now.Add(clockSlack).After(podvolumes.IssuedAt(kept)) {
 		return kept, nil
 	}
 	fresh, err := t.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})

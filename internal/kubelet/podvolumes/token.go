@@ -63,10 +63,17 @@ func tokenRequest(pod *v1.Pod, source *v1.ServiceAccountTokenProjection) *authen
 // RefreshAt returns when to ask for a new token in place of this one: at four
 // fifths of its life, or after a day, as the upstream kubelet does.
 func RefreshAt(token *authenticationv1.TokenRequest) time.Time {
-	life := time.Duration(defaultTokenSeconds) * time.Second
+	return IssuedAt(token).Add(min(life(token)*4/5, maxTokenAge))
+}
+
+// IssuedAt returns when the token was made, by the clock of who made it.
+func IssuedAt(token *authenticationv1.TokenRequest) time.Time {
+	return token.Status.ExpirationTimestamp.Add(-life(token))
+}
+
+func life(token *authenticationv1.TokenRequest) time.Duration {
 	if token.Spec.ExpirationSeconds != nil {
-		life = time.Duration(*token.Spec.ExpirationSeconds) * time.Second
+		return time.Duration(*token.Spec.ExpirationSeconds) * time.Second
 	}
-	issued := token.Status.ExpirationTimestamp.Add(-life)
-	return issued.Add(min(life*4/5, maxTokenAge))
+	return defaultTokenSeconds * time.Second
 }

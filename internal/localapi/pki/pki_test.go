@@ -12,7 +12,13 @@ import (
 
 func open(t *testing.T, dir string) *Authority {
 	t.Helper()
-	a, err := Open(dir)
+	return openAt(t, dir, time.Now())
+}
+
+// openAt opens an authority whose clock stands still.
+func openAt(t *testing.T, dir string, now time.Time) *Authority {
+	t.Helper()
+	a, err := Open(Config{Dir: dir, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,11 +27,11 @@ func open(t *testing.T, dir string) *Authority {
 
 func issue(t *testing.T, a *Authority, r Request) Pair {
 	t.Helper()
-	p, err := a.Issue(r)
+	leaf, err := a.Issue(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return leaf.Pair()
 }
 
 func parse(t *testing.T, data []byte) *x509.Certificate {
@@ -92,19 +98,20 @@ func TestReopen(t *testing.T) {
 		{"another user", with(func(r *Request) { r.User = "v" }), 0, false},
 		{"another group", with(func(r *Request) { r.Groups = []string{"a"} }), 0, false},
 		{"for a client now", with(func(r *Request) { r.Names = nil }), 0, false},
-		{"young", base, leafLife - renewBefore - time.Hour, true},
-		{"old", base, leafLife - renewBefore + time.Hour, false},
-		{"clock set back", base, -48 * time.Hour, false},
+		{"young", base, DefaultLife*2/3 - time.Hour, true},
+		{"old", base, DefaultLife*2/3 + time.Hour, false},
+		{"ended long ago", base, 100 * DefaultLife, false},
+		{"clock set back", base, -48 * time.Hour, true},
+		{"clock of a machine that keeps no time", base, -time.Since(time.Unix(0, 0)), true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			first := open(t, dir)
 			before := issue(t, first, base)
-			a := open(t, dir)
+			a := openAt(t, dir, time.Now().Add(tc.now))
 			if got, want := string(a.CertPEM()), string(first.CertPEM()); got != want {
 				t.Fatal("the authority changed")
 			}
-			a.now = func() time.Time { return time.Now().Add(tc.now) }
 			after := issue(t, a, tc.r)
 			if got, want := string(after.Cert) == string(before.Cert), tc.keep; got != want {
 				t.Errorf("kept: %v, want %v", got, want)
@@ -135,7 +142,7 @@ func TestDamage(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Open(dir)
+			_, err := Open(Config{Dir: dir})
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "move "+dir+" away") {
 				t.Errorf("got %v, want %q and the remedy", err, tc.want)
 			}
