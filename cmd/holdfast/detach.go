@@ -88,6 +88,9 @@ func childArgs(cfg node.Config, verbose bool) []string {
 	if cfg.ContainerRuntimeEndpoint != "" {
 		args = append(args, "--container-runtime-endpoint", cfg.ContainerRuntimeEndpoint)
 	}
+	if cfg.PodCIDR != "" {
+		args = append(args, "--pod-cidr", cfg.PodCIDR)
+	}
 	if verbose {
 		args = append(args, "--verbose")
 	}

@@ -23,6 +23,7 @@ type upFlags struct {
 	apiPort     int
 	kubeletPort int
 	runtime     string
+	podCIDR     string
 	detach      bool
 	detached    bool // this is the process in the background
 	verbose     bool
@@ -65,6 +66,7 @@ takes them over. "holdfast down" stops them.`,
 	flags.IntVar(&f.apiPort, "api-port", node.DefaultAPIPort, "port of the Kubernetes API, 0 for any free one")
 	flags.IntVar(&f.kubeletPort, "kubelet-port", node.DefaultKubeletPort, "port of the kubelet's API, 0 for any free one")
 	flags.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of a runtime that is there already, such as unix:///run/containerd/containerd.sock (default a private containerd)")
+	flags.StringVar(&f.podCIDR, "pod-cidr", "", "subnet of the pods' addresses, such as 10.99.0.0/24 (default a free /24, chosen once)")
 	flags.BoolVar(&f.detach, "detach", false, "run in the background, and return when the node is ready")
 	flags.BoolVar(&f.detached, "detached", false, "")
 	flags.Lookup("detached").Hidden = true
@@ -99,6 +101,9 @@ func (f *upFlags) settings(cmd *cobra.Command, g *global) (node.Config, error) {
 	}
 	if given("container-runtime-endpoint") {
 		cfg.ContainerRuntimeEndpoint = f.runtime
+	}
+	if given("pod-cidr") {
+		cfg.PodCIDR = f.podCIDR
 	}
 	return cfg, nil
 }

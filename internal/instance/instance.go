@@ -94,11 +94,21 @@ func OpenOrCreate(root string, pick func() (netip.Prefix, error)) (*Instance, er
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("make the root folder: %w", err)
 	}
+	return in, in.write()
+}
+
+// Move returns the instance with another subnet. Nothing of it may run.
+func (in *Instance) Move(subnet netip.Prefix) (*Instance, error) {
+	moved := &Instance{Root: in.Root, ID: in.ID, Subnet: subnet}
+	return moved, moved.write()
+}
+
+func (in *Instance) write() error {
 	data, err := json.MarshalIndent(record{formatVersion, in.ID, in.Subnet}, "", "  ")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return in, atomicfile.Write(filepath.Join(root, "instance.json"), append(data, '\n'), 0o644)
+	return atomicfile.Write(in.Path("instance.json"), append(data, '\n'), 0o644)
 }
 
 func newID() string {

@@ -46,6 +46,24 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 	}
 }
 
+func TestMoveKeepsTheIdentity(t *testing.T) {
+	in, err := instance.OpenOrCreate(t.TempDir(), pick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := in.Move(netip.MustParsePrefix("10.85.8.0/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := instance.Open(in.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(again, moved, cmpopts.EquateComparable(netip.Prefix{})); diff != "" || again.ID != in.ID {
+		t.Errorf("ID %s, want %s; %s", again.ID, in.ID, diff)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"no JSON":        {"{", "is damaged"},

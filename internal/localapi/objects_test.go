@@ -281,7 +281,7 @@ func testService(t *testing.T, s *Server) {
 		t.Fatal(err)
 	}
 	ip, err := netip.ParseAddr(made.Spec.ClusterIP)
-	if err != nil || !netip.MustParsePrefix(defaultServiceCIDR).Contains(ip) {
+	if err != nil || !netip.MustParsePrefix(DefaultServiceCIDR).Contains(ip) {
 		t.Errorf("cluster IP %q", made.Spec.ClusterIP)
 	}
 	if p := int(made.Spec.Ports[0].NodePort); !nodePorts.Contains(p) {

@@ -66,7 +66,7 @@ type Config struct {
 
 const (
 	defaultListen      = "127.0.0.1:6443"
-	defaultServiceCIDR = "10.96.0.0/16"
+	DefaultServiceCIDR = "10.96.0.0/16"
 	// shutdownTimeout is how long a stopping server waits for its clients.
 	shutdownTimeout = 2 * time.Second
 	// dialTimeout is client-go's, for the connections and their keep-alives.
@@ -78,7 +78,7 @@ func (c Config) withDefaults() Config {
 		c.Listen = []string{defaultListen}
 	}
 	if c.ServiceCIDR == "" {
-		c.ServiceCIDR = defaultServiceCIDR
+		c.ServiceCIDR = DefaultServiceCIDR
 	}
 	return c
 }

@@ -54,6 +54,12 @@ type Config struct {
 	// unix:///run/containerd/containerd.sock. Default: a private containerd.
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint,omitempty"`
 
+	// PodCIDR is the subnet of the pods' addresses, IPv4. Default: a /24 that
+	// nobody on this machine uses, chosen once. One that overlaps a route, or is
+	// changed while pods run, is an error at start. Not for a runtime that is
+	// there already: its own network configuration says it.
+	PodCIDR string `json:"podCIDR,omitempty"`
+
 	// Log takes what operators read. Progress is called with each step of a
 	// start, Ready once when the node is ready; both may be nil.
 	Log      *slog.Logger             `json:"-"`
@@ -98,7 +104,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint",
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -192,6 +198,9 @@ func (c Config) validate() error {
 	}
 	if e := c.ContainerRuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix://") {
 		errs = append(errs, fmt.Errorf("containerRuntimeEndpoint %q: want a unix socket, such as unix:///run/containerd/containerd.sock", e))
+	}
+	if _, err := c.podSubnet(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

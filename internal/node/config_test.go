@@ -44,6 +44,27 @@ func TestLoadConfig(t *testing.T) {
 	}
 }
 
+func TestPodCIDR(t *testing.T) {
+	for name, test := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"good":          {cfg: Config{PodCIDR: "10.99.0.0/22"}},
+		"no subnet":     {cfg: Config{PodCIDR: "10.99.0.0"}, want: `podCIDR "10.99.0.0"`},
+		"IPv6":          {cfg: Config{PodCIDR: "fd00::/64"}, want: "not an IPv4 subnet"},
+		"an address":    {cfg: Config{PodCIDR: "10.99.0.7/24"}, want: "write 10.99.0.0/24"},
+		"for services":  {cfg: Config{PodCIDR: "10.96.8.0/24"}, want: "services"},
+		"other runtime": {cfg: Config{PodCIDR: "10.99.0.0/22", ContainerRuntimeEndpoint: "unix:///run/x.sock"}, want: "no meaning with containerRuntimeEndpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := test.cfg.Complete()
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
 func TestValidateNamesEveryProblem(t *testing.T) {
 	cfg, err := Config{NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock"}.withDefaults()
 	if err != nil {

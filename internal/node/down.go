@@ -106,6 +106,9 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 			return nil, notes, fmt.Errorf("remove what the node made: %w", err)
 		}
 	}
+	if err := instance.DefaultRegister.Remove(in); err != nil {
+		return nil, notes, err
+	}
 	// The identity goes last: until then all this can be tried again.
 	for _, path := range []string{in.Kubeconfig(), in.Path("up.lock"), in.Path("instance.json")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -27,7 +27,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
 	"github.com/holdfast-dev/holdfast/internal/node/heapkeeper"
-	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
@@ -68,11 +67,7 @@ type node struct {
 // done or somebody asks it to go down. It returns what kept it from working;
 // nil after a stop that was asked for.
 func Run(ctx context.Context, cfg Config) (err error) {
-	in, err := instance.OpenOrCreate(cfg.RootDir, pickSubnet)
-	if err != nil {
-		return err
-	}
-	release, err := in.Lock()
+	in, release, err := open(cfg)
 	if err != nil {
 		return err
 	}
@@ -122,14 +117,6 @@ func (n *node) serve(ctx context.Context) error {
 	down.Wait()
 	hangUp()
 	return errors.Join(err, <-answered)
-}
-
-func pickSubnet() (netip.Prefix, error) {
-	used, err := podnet.UsedSubnets()
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	return podnet.FreeSubnet(used)
 }
 
 // run wires the parts and runs them until ctx is done or one of them fails.

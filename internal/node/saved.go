@@ -64,6 +64,7 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 		{"manifestDir", last.ManifestDir, cfg.ManifestDir},
 		{"nodeName", last.NodeName, cfg.NodeName},
 		{"containerRuntimeEndpoint", last.ContainerRuntimeEndpoint, cfg.ContainerRuntimeEndpoint},
+		{"podCIDR", last.PodCIDR, cfg.PodCIDR},
 	} {
 		if s.last != s.now {
 			out = append(out, fmt.Sprintf("%s %q, not %q", s.name, s.last, s.now))

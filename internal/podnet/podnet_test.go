@@ -17,10 +17,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
-func prefixes(list ...string) []netip.Prefix {
-	var all []netip.Prefix
+func prefixes(list ...string) []Used {
+	var all []Used
 	for _, p := range list {
-		all = append(all, netip.MustParsePrefix(p))
+		all = append(all, Used{netip.MustParsePrefix(p), "interface eth0"})
 	}
 	return all
 }
@@ -28,7 +28,7 @@ func prefixes(list ...string) []netip.Prefix {
 func TestFreeSubnet(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string
-		used       []netip.Prefix
+		used       []Used
 	}{
 		{"empty host", "10.77.0.0/24", nil},
 		{"unrelated", "10.77.0.0/24", prefixes("192.0.2.0/24", "10.88.0.0/16")},
@@ -55,16 +55,63 @@ func TestFreeSubnet(t *testing.T) {
 }
 
 func TestUsedSubnetsHasLoopback(t *testing.T) {
-	used, err := UsedSubnets()
+	used, err := UsedSubnets("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range used {
-		if p.Contains(netip.MustParseAddr("127.0.0.1")) {
+		if p.Prefix.Contains(netip.MustParseAddr("127.0.0.1")) {
 			return
 		}
 	}
 	t.Errorf("127.0.0.1 is in none of %v", used)
+}
+
+func TestChoose(t *testing.T) {
+	net := netip.MustParsePrefix
+	for _, tc := range []struct {
+		name, want string // an error's text, or the subnet
+		choice     Choice
+	}{
+		{"the first", "10.77.0.0/24", Choice{}},
+		{"another instance has it, and is down", "10.77.1.0/24", Choice{Claims: prefixes("10.77.0.0/24")}},
+		{"the user's", "10.99.0.0/22", Choice{Wanted: net("10.99.0.0/22")}},
+		{"the user's overlaps a route", "10.99.0.0/22 overlaps 10.0.0.0/8 of interface eth0: name another", Choice{Wanted: net("10.99.0.0/22"), Routes: prefixes("10.0.0.0/8")}},
+		{"the user's is another instance's", "overlaps 10.99.1.0/24", Choice{Wanted: net("10.99.0.0/22"), Claims: prefixes("10.99.1.0/24")}},
+		{"changed while pods run", "stop them first", Choice{Wanted: net("10.99.0.0/22"), Current: net("10.77.0.0/24"), Running: true}},
+		{"changed", "10.99.0.0/22", Choice{Wanted: net("10.99.0.0/22"), Current: net("10.77.0.0/24")}},
+		{"kept", "10.77.5.0/24", Choice{Current: net("10.77.5.0/24")}},
+		{"kept beside a wider route", "10.77.5.0/24", Choice{Current: net("10.77.5.0/24"), Routes: prefixes("10.0.0.0/8")}},
+		{"kept beside the claim of one that is down", "10.77.5.0/24", Choice{Current: net("10.77.5.0/24"), Claims: prefixes("10.77.5.0/24")}},
+		{"gives way to an equal route", "10.77.0.0/24", Choice{Current: net("10.77.5.0/24"), Routes: prefixes("10.77.5.0/24")}},
+		{"gives way to a narrower route", "10.77.0.0/24", Choice{Current: net("10.77.5.0/24"), Routes: prefixes("10.77.5.7/32")}},
+		{"pods run: stays", "10.77.5.0/24", Choice{Current: net("10.77.5.0/24"), Routes: prefixes("10.77.5.0/24"), Running: true}},
+		{"the user's does not give way", "name another", Choice{Wanted: net("10.77.5.0/24"), Current: net("10.77.5.0/24"), Routes: prefixes("10.77.5.0/24")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := tc.choice.Choose()
+			got := p.String()
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want && (err == nil || !strings.Contains(got, tc.want)) {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCheckSubnet(t *testing.T) {
+	for subnet, want := range map[string]string{
+		"10.99.0.0/16": "", "192.168.7.0/29": "", "100.64.0.0/10": "",
+		"10.99.0.1/16": "write 10.99.0.0/16", "10.0.0.0/30": "too small", "fd00::/64": "not an IPv4 subnet",
+		"0.0.0.0/0": "pods cannot have", "127.0.0.0/8": "pods cannot have", "169.254.0.0/24": "pods cannot have", "224.0.0.0/8": "pods cannot have",
+	} {
+		err := CheckSubnet(netip.MustParsePrefix(subnet))
+		if got := errorText(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: got %v, want %q", subnet, err, want)
+		}
+	}
 }
 
 func TestChains(t *testing.T) {
@@ -183,7 +230,7 @@ func ownNamespace(t *testing.T) {
 
 func TestEnsureAndRemove(t *testing.T) {
 	ownNamespace(t)
-	used, err := UsedSubnets()
+	used, err := UsedSubnets("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +290,7 @@ func TestEnsureAndRemove(t *testing.T) {
 
 	// Another subnet replaces the old one everywhere.
 	moved := n
-	moved.Subnet, err = FreeSubnet(append(used, n.Subnet))
+	moved.Subnet, err = FreeSubnet(append(used, Used{n.Subnet, "this test"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,14 +34,14 @@ import (
 // claimed are the subnets of this test's instances that have no bridge yet.
 var claimed struct {
 	sync.Mutex
-	subnets []netip.Prefix
+	subnets []podnet.Used
 }
 
 // testConfig returns an instance of the test's own, removed when the test ends.
 func testConfig(t *testing.T, id string) Config {
 	t.Helper()
 	testenv.Need(t, "root", "iptables")
-	used, err := podnet.UsedSubnets()
+	used, err := podnet.UsedSubnets("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func testConfig(t *testing.T, id string) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claimed.subnets = append(claimed.subnets, subnet)
+	claimed.subnets = append(claimed.subnets, podnet.Used{Prefix: subnet, By: id})
 	cfg := Config{
 		RootDir:      filepath.Join(t.TempDir(), "root"),
 		RunDir:       "/run/holdfast-test/" + id,

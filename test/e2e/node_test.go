@@ -42,9 +42,11 @@ const patience = 90 * time.Second
 
 // A node is one instance under test, in a root folder of its own.
 type node struct {
-	t    *testing.T
-	root string
-	name string
+	t     *testing.T
+	root  string
+	name  string
+	flags []string // of up, beside those that every test has
+	env   []string // of every command, beside the test's own
 }
 
 // newNode returns a node that does not run yet. It is uninstalled when the
@@ -61,6 +63,17 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Errorf("remove what uninstall keeps: %v", err)
+		}
+	})
+	return newNodeIn(t, root)
+}
+
+// newNodeIn is newNode with a root folder that the caller made and removes.
+func newNodeIn(t *testing.T, root string) *node {
+	t.Helper()
 	n := &node{t: t, root: root, name: "edge-1"}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -70,9 +83,6 @@ func newNode(t *testing.T) *node {
 			if out, err := n.try("uninstall", "--yes"); err != nil {
 				t.Errorf("uninstall: %v\n%s", err, out)
 			}
-		}
-		if err := os.RemoveAll(root); err != nil {
-			t.Errorf("remove what uninstall keeps: %v", err)
 		}
 	})
 	return n
@@ -89,7 +99,16 @@ func startNode(t *testing.T) *node {
 // up starts the node in the background and returns what the command printed.
 func (n *node) up() string {
 	n.t.Helper()
-	return n.holdfast("up", "--detach", "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
+	out, err := n.tryUp()
+	if err != nil {
+		n.t.Fatalf("holdfast up: %v\n%s", err, out)
+	}
+	return out
+}
+
+func (n *node) tryUp() (string, error) {
+	n.t.Helper()
+	return n.try(append([]string{"up", "--detach", "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0"}, n.flags...)...)
 }
 
 // dump shows what a person would look at after a failure.
@@ -112,7 +131,7 @@ func (n *node) dump() {
 
 // try runs holdfast for this node and returns everything that it printed.
 func (n *node) try(args ...string) (string, error) {
-	return run(n.t, "", holdfastBin, append([]string{"--root-dir", n.root}, args...)...)
+	return runEnv(n.t, n.env, "", holdfastBin, append([]string{"--root-dir", n.root}, args...)...)
 }
 
 // holdfast is try for a command that must succeed.
@@ -149,9 +168,16 @@ func (n *node) tryKubectl(stdin string, args ...string) (string, error) {
 // patience.
 func run(t *testing.T, stdin, program string, args ...string) (string, error) {
 	t.Helper()
+	return runEnv(t, nil, stdin, program, args...)
+}
+
+// runEnv is run with more in the environment.
+func runEnv(t *testing.T, env []string, stdin, program string, args ...string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer

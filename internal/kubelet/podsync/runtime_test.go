@@ -28,7 +28,7 @@ const demoImage = "holdfast.local/demo:latest"
 func startRuntime(t *testing.T) (rt *cri.Runtime, cgroups *podcgroup.Manager) {
 	t.Helper()
 	testenv.Need(t, "root", "iptables", "runtime")
-	used, err := podnet.UsedSubnets()
+	used, err := podnet.UsedSubnets("")
 	if err != nil {
 		t.Fatal(err)
 	}
