@@ -33,6 +33,8 @@ type options struct {
 	json   string
 	starts int
 	pods   int
+	bursts int
+	build  bool
 	settle time.Duration
 	idle   time.Duration
 }
@@ -46,11 +48,13 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.json, "json", "", "file to write every single number to, as JSON")
 	flag.IntVar(&o.starts, "starts", 5, "how many starts of each kind")
 	flag.IntVar(&o.pods, "pods", 20, "how many pods to start, one at a time")
+	flag.IntVar(&o.bursts, "bursts", 3, fmt.Sprintf("how often to start %d pods at once", manyPods))
+	flag.BoolVar(&o.build, "build", true, "time builds of the binary too, the first from nothing: about eight minutes")
 	flag.DurationVar(&o.settle, "settle", 30*time.Second, "how long to leave a node alone before it counts as idle")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to watch an idle node")
 	flag.Parse()
-	if o.starts < 1 || o.pods < 1 || o.idle < time.Second {
-		return errors.New("-starts and -pods must be at least 1, -idle at least 1s")
+	if o.starts < 1 || o.pods < 1 || o.bursts < 1 || o.idle < time.Second {
+		return errors.New("-starts, -pods and -bursts must be at least 1, -idle at least 1s")
 	}
 	var err error
 	if o.bin, err = filepath.Abs(o.bin); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,6 +21,9 @@ type report struct {
 	VersionRSS int64     `json:"versionRSS"` // bytes
 	Cold       starts    `json:"cold"`
 	Warm       starts    `json:"warm"`
+	WarmMany   starts    `json:"warmMany"` // with manyPods
+	Burst      series    `json:"burst"`    // manyPods manifests appear at once → all Ready
+	Build      *builds   `json:"build,omitempty"`
 	Idle       []idle    `json:"idle"`
 	PodStart   series    `json:"podStart"`
 	PodDelete  series    `json:"podDelete"`
@@ -37,7 +41,7 @@ type starts struct {
 type idle struct {
 	Pods       int           `json:"pods"`
 	Over       time.Duration `json:"over"`
-	Node       usage         `json:"node"` // CPU: used in that time
+	Node       usage         `json:"node"` // CPU and Written: in that time
 	Containerd usage         `json:"containerd"`
 }
 
@@ -83,7 +87,13 @@ func measure(ctx context.Context, o options) (*report, error) {
 			return nil, err
 		}
 	}
-	return r, r.longRun(ctx, o)
+	if err := r.longRun(ctx, o); err != nil {
+		return nil, err
+	}
+	if o.build {
+		r.Build, err = measureBuilds(ctx)
+	}
+	return r, err
 }
 
 // coldStart measures the first start of a new node with one manifest.
@@ -92,17 +102,15 @@ func (r *report) coldStart(ctx context.Context, bin string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, n.remove(ctx)) }()
 	if err := n.write("first.yaml", podYAML("first")); err != nil {
 		return err
 	}
-	if err := r.Cold.measure(ctx, n); err != nil {
-		return errors.Join(err, n.remove(ctx))
-	}
-	return n.remove(ctx)
+	return r.Cold.measure(ctx, n, 1)
 }
 
-// measure starts a node that has one pod.
-func (s *starts) measure(ctx context.Context, n *node) error {
+// measure starts a node that has a number of pods.
+func (s *starts) measure(ctx context.Context, n *node, pods int) error {
 	began, err := n.start(ctx)
 	if err != nil {
 		return err
@@ -115,7 +123,7 @@ func (s *starts) measure(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	pod, err := n.await(ctx, began, "the first pod runs", n.podsRun(1))
+	pod, err := n.await(ctx, began, fmt.Sprintf("%d pods run", pods), n.podsRun(pods))
 	if err != nil {
 		return err
 	}
@@ -123,8 +131,28 @@ func (s *starts) measure(ctx context.Context, n *node) error {
 	return nil
 }
 
-// longRun measures one node: idle with more and more pods, pods through the
-// API, and its restarts.
+// restart measures o.starts starts of a node whose pods run.
+func (s *starts) restart(ctx context.Context, o options, n *node, pods int) error {
+	for i := range o.starts {
+		say("restart %d of %d, with %d pods", i+1, o.starts, pods)
+		if err := n.stop(); err != nil {
+			return err
+		}
+		if err := s.measure(ctx, n, pods); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manyPods is the crowd of a busy node, fullNode the most that one may have.
+const (
+	manyPods = 50
+	fullNode = 110
+)
+
+// longRun measures one node: idle with more and more pods, many pods at once,
+// pods through the API, and its restarts.
 func (r *report) longRun(ctx context.Context, o options) (err error) {
 	n, err := newNode(o.bin)
 	if err != nil {
@@ -143,39 +171,65 @@ func (r *report) longRun(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	for i := 1; i < 10; i++ { // one stays, for the restarts
-		if err := os.Remove(n.manifest(podFile(i))); err != nil {
-			return err
-		}
-	}
-	if _, err := n.await(ctx, began, "nine pods are gone", n.podsRun(1)); err != nil {
+	if _, err := n.setPods(ctx, 1); err != nil {
 		return err
 	}
 	if err := r.pods(ctx, o, n); err != nil {
 		return err
 	}
-	for i := range o.starts {
-		say("restart %d of %d", i+1, o.starts)
-		if err := n.stop(); err != nil {
-			return err
-		}
-		if err := r.Warm.measure(ctx, n); err != nil {
-			return err
-		}
+	if err := r.Warm.restart(ctx, o, n, 1); err != nil {
+		return err
 	}
-	return nil
+	for i := range o.bursts {
+		say("%d pods at once, %d of %d", manyPods, i+1, o.bursts)
+		if _, err := n.setPods(ctx, 0); err != nil {
+			return err
+		}
+		took, err := n.setPods(ctx, manyPods)
+		if err != nil {
+			return err
+		}
+		r.Burst = append(r.Burst, took)
+	}
+	if err := r.idle(ctx, o, n, manyPods); err != nil {
+		return err
+	}
+	if err := r.WarmMany.restart(ctx, o, n, manyPods); err != nil {
+		return err
+	}
+	return r.idle(ctx, o, n, fullNode)
 }
 
 func podFile(i int) string { return fmt.Sprintf("idle-%d.yaml", i) }
 
-// idle brings the node to a number of pods and then leaves it alone.
-func (r *report) idle(ctx context.Context, o options, n *node, pods int) error {
+// setPods makes the manifest folder hold so many pods and waits until just
+// those run. It returns how long that took.
+func (n *node) setPods(ctx context.Context, pods int) (time.Duration, error) {
+	began := time.Now()
 	for i := range pods {
-		if err := n.write(podFile(i), podYAML(fmt.Sprintf("idle-%d", i))); err != nil {
-			return err
+		file := podFile(i)
+		if _, err := os.Stat(n.manifest(file)); err == nil {
+			continue
+		}
+		if err := n.write(file, podYAML(fmt.Sprintf("idle-%d", i))); err != nil {
+			return 0, err
 		}
 	}
-	if _, err := n.await(ctx, time.Now(), fmt.Sprintf("%d pods run", pods), n.podsRun(pods)); err != nil {
+	for i := pods; ; i++ {
+		err := os.Remove(n.manifest(podFile(i)))
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n.await(ctx, began, fmt.Sprintf("%d pods run", pods), n.podsRun(pods))
+}
+
+// idle brings the node to a number of pods and then leaves it alone.
+func (r *report) idle(ctx context.Context, o options, n *node, pods int) error {
+	if _, err := n.setPods(ctx, pods); err != nil {
 		return err
 	}
 	say("idle with %d pods", pods)
@@ -202,6 +256,7 @@ func (r *report) idle(ctx context.Context, o options, n *node, pods int) error {
 			return err
 		}
 		now.CPU -= used[i].CPU
+		now.Written -= used[i].Written
 		used[i] = now
 	}
 	r.Idle = append(r.Idle, idle{Pods: pods, Over: o.idle, Node: used[0], Containerd: used[1]})

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,12 +50,24 @@ func TestReplaceBetween(t *testing.T) {
 }
 
 func TestProc(t *testing.T) {
-	stat := "12 (a (b) c d) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1"
-	if got, err := cpuTime(stat); err != nil || got != 2*time.Second {
-		t.Errorf("cpuTime: got %v, %v, want 2s", got, err)
+	dir := t.TempDir()
+	for file, text := range map[string]string{"1": "1500 20 3\n", "2": "500 0 1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := cpuTime("12 (a) S 1"); err == nil {
-		t.Error("cpuTime of a short line: no error")
+	threads := []string{filepath.Join(dir, "1"), filepath.Join(dir, "ended"), filepath.Join(dir, "2")}
+	if got, err := cpuTime(threads); err != nil || got != 2*time.Microsecond {
+		t.Errorf("cpuTime: got %v, %v, want 2µs", got, err)
+	}
+	if err := os.WriteFile(threads[0], []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cpuTime(threads); err == nil {
+		t.Error("cpuTime of no number: no error")
+	}
+	if got, err := numberField("rchar: 1\nwrite_bytes: 4096\n", "write_bytes:"); err != nil || got != 4096 {
+		t.Errorf("numberField: got %d, %v, want 4096", got, err)
 	}
 	status := "Name:\tx\nVmRSS:\t    200 kB\nRssAnon:\t    100 kB\n"
 	if got, err := kibField(status, "RssAnon:"); err != nil || got != 100<<10 {
@@ -67,14 +81,14 @@ func TestProc(t *testing.T) {
 func TestMarkdown(t *testing.T) {
 	r := &report{
 		Cold:     starts{API: series{time.Second}, Ready: series{2 * time.Second}, Pod: series{3 * time.Second}},
-		Idle:     []idle{{Pods: 1, Over: time.Minute, Node: usage{Anon: 50 << 20, RSS: 100 << 20, CPU: 600 * time.Millisecond}}},
+		Idle:     []idle{{Pods: 1, Over: time.Minute, Node: usage{Anon: 50 << 20, RSS: 100 << 20, CPU: 600 * time.Millisecond, Written: 2 << 20}}},
 		PodStart: series{500 * time.Millisecond},
 	}
 	got := r.markdown()
 	for _, want := range []string{
 		"| new node: ready for pods | 2.00 | 2.00 | 2.00 |",
 		"| create → Ready, image present | 0.50 | 0.50 | 0.50 | 0.50 |",
-		"| 1 pod | 50 | 100 | 1.00 | 0 | 0.00 |",
+		"| 1 pod | 50 | 100 | 1.00 | 2048 | 0 | 0.00 | 0 |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %q in:\n%s", want, got)
