@@ -21,7 +21,7 @@ func (n *node) importBusybox() {
 		n.t.Fatal(err)
 	}
 	files := map[string]ociimage.File{"/tmp": {Mode: os.ModeDir | 0o777}}
-	for _, name := range []string{"busybox", "sh", "cat", "wget", "id", "sleep", "nslookup", "hostname", "ls", "touch", "tar", "stty", "ps", "nc", "chroot", "kill"} {
+	for _, name := range []string{"busybox", "sh", "cat", "wget", "id", "sleep", "nslookup", "hostname", "ls", "touch", "tar", "stty", "ps", "nc", "chroot", "kill", "test", "wc", "mkdir", "true"} {
 		files["/bin/"+name] = ociimage.File{Mode: 0o755, Content: program}
 	}
 	n.importImage(ociimage.Image{
