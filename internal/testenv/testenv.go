@@ -20,7 +20,7 @@ import (
 
 // Need skips t unless the machine offers every named thing; it fails t where
 // HOLDFAST_REQUIRE promises it. Names: root, loop, runtime (the bundled container
-// runtime; see RuntimeDir), or that of a program in PATH.
+// runtime; see RuntimeDir), one of Capabilities, or that of a program in PATH.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -41,6 +41,9 @@ func Need(t testing.TB, names ...string) {
 func required() []string { return strings.Split(os.Getenv("HOLDFAST_REQUIRE"), ",") }
 
 func has(name string) error {
+	if probe, ok := capabilities()[name]; ok {
+		return probe()
+	}
 	switch name {
 	case "root":
 		if os.Geteuid() != 0 {

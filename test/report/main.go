@@ -1,9 +1,10 @@
 // Command report reads what "go test -json" writes, shows what failed, counts,
 // and fails where a test was skipped that need not be.
 //
-// Its argument is the table of host gaps: lines of "package test reason", "#"
-// begins a comment. In the unit layer (HOLDFAST_LAYER=unit) a test that needs
-// root or a real part may be skipped: the integration layer runs it.
+// Its argument is the table of host gaps, see test/host-gaps.txt; the variable
+// HOLDFAST_HOST says which kind of host this is (default vm). In the unit layer
+// (HOLDFAST_LAYER=unit) a test that needs root or a real part may be skipped: the
+// integration layer runs it.
 package main
 
 import (
@@ -13,6 +14,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/holdfast-dev/holdfast/test/hostgaps"
 )
 
 // event is one line of test2json's output.
@@ -31,9 +34,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: go test -json ... | report host-gaps.txt")
 		os.Exit(2)
 	}
-	gaps, err := readGaps(os.Args[1])
+	table, err := hostgaps.Read(os.Args[1])
 	if err == nil {
-		err = run(os.Stdin, os.Stdout, gaps, os.Getenv("HOLDFAST_LAYER") == "unit")
+		rule := skipRule{table: table, host: os.Getenv("HOLDFAST_HOST"), unit: os.Getenv("HOLDFAST_LAYER") == "unit"}
+		if rule.host == "" {
+			rule.host = "vm"
+		}
+		err = run(os.Stdin, os.Stdout, rule)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
@@ -41,30 +48,34 @@ func main() {
 	}
 }
 
-// readGaps reads the table of tests that a kind of host cannot run.
-func readGaps(path string) (map[key]string, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
+// A skipRule says which tests may be skipped.
+type skipRule struct {
+	table hostgaps.Table
+	host  string
+	unit  bool // this is the unit layer
+}
+
+// judge returns what to say of a skipped test, given what it printed, and
+// whether the skip is a failure.
+func (r skipRule) judge(output string) (note string, bad bool) {
+	missing, ok := hostgaps.Missing(output)
+	if ok && r.unit {
+		return "", false
 	}
-	gaps := map[key]string{}
-	for i, line := range strings.Split(string(data), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		if len(fields) < 3 {
-			return nil, fmt.Errorf("%s:%d: want package, test and reason", path, i+1)
-		}
-		gaps[key{fields[0], fields[1]}] = strings.Join(fields[2:], " ")
+	gap, listed := r.table.Find(r.host, missing)
+	switch {
+	case !ok || !listed:
+		return fmt.Sprintf("SKIPPED, and no gap of host %s in the table", r.host), true
+	case gap.Instead == hostgaps.Guest:
+		return "left to the guest, for want of " + missing, false
+	default:
+		return fmt.Sprintf("not run, for want of %s: %s", missing, gap.Reason), false
 	}
-	return gaps, nil
 }
 
 // run copies failures to w and returns an error if anything failed or was
 // skipped without leave.
-func run(r io.Reader, w io.Writer, gaps map[key]string, unit bool) error {
+func run(r io.Reader, w io.Writer, rule skipRule) error {
 	var passed, failed, skipped int
 	var bad bool
 	output := map[key][]string{}
@@ -99,13 +110,14 @@ func run(r io.Reader, w io.Writer, gaps map[key]string, unit bool) error {
 				continue // a package without tests
 			}
 			skipped++
-			reason, listed := gaps[k]
-			switch {
-			case listed:
-				fmt.Fprintf(w, "left out: %s %s: %s\n", e.Package, e.Test, reason)
-			case !unit || !needsRealParts(output[k]):
+			said := strings.Join(output[k], "")
+			note, failure := rule.judge(said)
+			if note != "" {
+				fmt.Fprintf(w, "%s: %s %s\n", note, e.Package, e.Test)
+			}
+			if failure {
 				bad = true
-				fmt.Fprintf(w, "SKIPPED, and not in the table of host gaps: %s %s\n%s", e.Package, e.Test, strings.Join(output[k], ""))
+				fmt.Fprint(w, said)
 			}
 		}
 	}
@@ -117,9 +129,4 @@ func run(r io.Reader, w io.Writer, gaps map[key]string, unit bool) error {
 		return fmt.Errorf("not all is well")
 	}
 	return nil
-}
-
-// needsRealParts reports whether a skip came from testenv.Need.
-func needsRealParts(output []string) bool {
-	return strings.Contains(strings.Join(output, ""), ": needs ")
 }
