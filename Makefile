@@ -47,6 +47,12 @@ integration: build $(BIN)/tools/kubectl ## tests of the parts on a real runtime 
 e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)
 	@./test/run e2e
 
+guest-test: build ## tests in an emulated machine: cgroup v2, quota, reboot, power cut (no root)
+	@./test/run guest
+
+guest: build ## that machine by hand: a shell on its console
+	@$(GO) run ./test/guest/cmd
+
 fuzz: ## every fuzz target for 30 s
 	@./test/run fuzz
 
@@ -81,4 +87,4 @@ $(LINT): tools/go.mod
 	@mkdir -p $(BIN)/tools
 	@CGO_ENABLED=0 $(GO) build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help up test deps build runtime unit integration e2e fuzz bench fmt lint verify check big clean
+.PHONY: help up test deps build runtime unit integration e2e guest guest-test fuzz bench fmt lint verify check big clean

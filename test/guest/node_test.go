@@ -1,0 +1,167 @@
+package guest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+	"github.com/holdfast-dev/holdfast/test/guest"
+	"github.com/holdfast-dev/holdfast/test/guest/wire"
+)
+
+const talker = `apiVersion: v1
+kind: Pod
+metadata:
+  name: talker
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: app
+      image: holdfast.local/demo:latest
+      args: [serve]
+      resources:
+        requests: {cpu: 100m, memory: 16Mi}
+        limits: {cpu: 500m, memory: 64Mi}
+`
+
+// patience bounds every wait for the node. The machine is slow, and so may be its
+// host.
+const patience = 8 * time.Minute
+
+// A node is Holdfast in the machine, in the folder that a disk keeps.
+type node struct {
+	t *testing.T
+	m *guest.Machine
+}
+
+// newNode boots a machine with bin/holdfast and the runtime beside it.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	testenv.Need(t, "runtime")
+	program := filepath.Join("..", "..", "bin", "holdfast")
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("%v (run \"make guest-test\", which builds it)", err)
+	}
+	n := &node{t: t, m: newMachine(t, guest.Config{
+		Files: map[string]string{"/opt/holdfast/holdfast": program, "/opt/holdfast/runtime": testenv.RuntimeDir(t)},
+		Disks: []wire.Disk{{MiB: 4096, FS: "ext4", Mount: "/var/lib/holdfast"}},
+	})}
+	boot(t, n.m)
+	t.Cleanup(func() {
+		if t.Failed() {
+			n.dump()
+		}
+	})
+	return n
+}
+
+// dump shows what a person would look at after a failure.
+func (n *node) dump() {
+	for _, script := range []string{
+		"holdfast status -o wide", "holdfast kubectl get pods,events -A -o wide", "mount; ps; free",
+		"tail -c 8000 /var/lib/holdfast/logs/holdfast.log", "tail -c 4000 /var/lib/holdfast/logs/containerd.log", "dmesg | tail -20",
+	} {
+		result, err := n.m.Run(n.t.Context(), guest.Command{Argv: []string{"sh", "-c", script}})
+		n.t.Logf("%s: %v\n%s%s", script, err, result.Stdout, result.Stderr)
+	}
+}
+
+func (n *node) up() {
+	n.t.Helper()
+	run(n.t, n.m, guest.Command{Argv: []string{"holdfast", "up", "--detach", "--node-name", "edge-1"}, Timeout: patience})
+}
+
+func (n *node) write(name, content string) {
+	n.t.Helper()
+	dir := "/var/lib/holdfast/manifests/"
+	run(n.t, n.m, guest.Command{
+		Argv:  []string{"sh", "-ec", fmt.Sprintf("mkdir -p %s; cat > %s.new; mv %s.new %s", dir, dir+name, dir+name, dir+name)},
+		Stdin: content,
+	})
+}
+
+// running waits until a pod is Ready in a container other than the one that not
+// names, and returns the pod.
+func (n *node) running(name, not string) *v1.Pod {
+	n.t.Helper()
+	var last string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+		result, err := n.m.Run(n.t.Context(), guest.Command{Argv: []string{"holdfast", "kubectl", "get", "pod", name, "-o", "json"}})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if last = result.Stdout + result.Stderr; result.Code != 0 {
+			continue
+		}
+		pod := new(v1.Pod)
+		if err := json.Unmarshal([]byte(result.Stdout), pod); err != nil {
+			n.t.Fatalf("%v in %s", err, last)
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && pod.Status.ContainerStatuses[0].ContainerID != not {
+				return pod
+			}
+		}
+	}
+	n.t.Fatalf("pod %s is not Ready within %v: %s", name, patience, last)
+	return nil
+}
+
+// TestNode takes a node through what befalls a machine that nobody watches: no
+// network, cgroup v2 alone, a power cut, a reboot.
+func TestNode(t *testing.T) {
+	n := newNode(t)
+	n.write("talker.yaml", talker)
+	n.up()
+	pod := n.running("talker-edge-1", "")
+	n.expectLog()
+	group := "/sys/fs/cgroup/holdfast-*/kubepods/burstable/pod*"
+	if got := sh(t, n.m, "cat "+group+"/memory.max "+group+"/cpu.max"); got != "67108864\n50000 100000\n" {
+		t.Errorf("the pod's memory.max and cpu.max: %q", got)
+	}
+
+	t.Log("power cut")
+	if err := n.m.CutPower(); err != nil {
+		t.Fatal(err)
+	}
+	boot(t, n.m)
+	pod = n.again(pod)
+
+	t.Log("reboot")
+	if err := n.m.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.again(pod)
+}
+
+func (n *node) expectLog() {
+	n.t.Helper()
+	if got := sh(n.t, n.m, "holdfast kubectl logs talker-edge-1"); !strings.Contains(got, "serving on") {
+		n.t.Errorf("the pod's log: %q", got)
+	}
+}
+
+// again starts the node on a machine that booted anew, expects the pod that ran
+// before, in a new container, and returns it.
+func (n *node) again(before *v1.Pod) *v1.Pod {
+	n.t.Helper()
+	n.up()
+	was := before.Status.ContainerStatuses[0]
+	pod := n.running("talker-edge-1", was.ContainerID)
+	if pod.UID != before.UID {
+		n.t.Errorf("the pod's UID is %s, was %s", pod.UID, before.UID)
+	}
+	if got := pod.Status.ContainerStatuses[0].RestartCount; got != was.RestartCount+1 {
+		n.t.Errorf("restart count %d, was %d", got, was.RestartCount)
+	}
+	n.expectLog()
+	sh(n.t, n.m, "holdfast status")
+	return pod
+}
