@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -58,6 +59,8 @@ type Config struct {
 	ServiceHost, ServicePort string
 	// AllowAPIReferences lets static pods refer to objects of the API.
 	AllowAPIReferences bool
+
+	LeaseDuration time.Duration // of the node's lease, renewed at a quarter; default: 40s
 
 	Listeners   []net.Listener // of the kubelet's API; closed by Run
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)

@@ -72,7 +72,8 @@ func (k *Kubelet) wireHost() error {
 	k.runtime = cri.New(k.conn, cri.Config{Log: log.With("part", "cri")})
 	k.node = nodestatus.New(nodestatus.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
-		Runtime: k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
+		LeaseDuration: k.cfg.LeaseDuration,
+		Runtime:       k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
 		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
 		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}},
 	})

@@ -65,7 +65,7 @@ func (s *Server) newAPI(ctx context.Context, store *etcd) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.storages = newStorages(cfg.RESTOptionsGetter, store.client())
+	a.storages = newStorages(cfg.RESTOptionsGetter, store.client(), store.guard)
 	cfg.RESTOptionsGetter = a.storages
 	if err := s.secureConfig(ctx, cfg, a); err != nil {
 		return nil, err

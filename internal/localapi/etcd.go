@@ -1,23 +1,24 @@
 package localapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,108 +26,175 @@ const (
 	maxSocketPath = 107
 	// storeQuota is far above what one node's objects need; at the quota etcd
 	// refuses writes instead of filling the disk.
-	storeQuota = 1 << 30
-	// snapshotEntries bounds the log entries that etcd keeps in memory; its
-	// default of 10,000 is for followers, which a single member has not.
-	snapshotEntries, catchUpEntries = 2000, 100
-	// lockTimeout is for the database's own lock, which nobody else can have
-	// while we hold the store's.
-	lockTimeout = time.Second
+	storeQuota = 256 << 20
+	// snapshotEntries bounds the log that etcd keeps on disk; its default of
+	// 10,000 is for followers, which a single member has not.
+	snapshotEntries, catchUpEntries = 500, 50
+	// logSegment is what etcd takes ahead on the disk for its log, two or three
+	// times; its own default of 64 MB is most of a small machine's store.
+	logSegment = 4 << 20
+	// batchInterval and batchLimit say when the database is brought up to the
+	// log, after that time or that many writes. What was acknowledged is in the
+	// log, which is synced at each write, so this costs no safety: only what a
+	// start after a crash reads again. etcd's default of 100 ms writes some
+	// 40 KiB for each renewal of a lease, and wakes ten times a second.
+	batchInterval, batchLimit = 30 * time.Second, 500
+	// tick is raft's clock. There is nobody to hear a heartbeat, and elect does
+	// not wait for it.
+	tick = time.Second
+	// electInterval is how often a start asks to be the leader until it is.
+	electInterval = 5 * time.Millisecond
 )
 
 // etcd is the embedded store: one member that serves on a unix socket.
 type etcd struct {
-	server   *embed.Etcd
-	socket   string
-	stopping *atomic.Bool
+	server *embed.Etcd
+	dir    string
+	socket string
+	quota  int64
+	log    *slog.Logger
+	death  *death
+	guard  *guard
+
+	allocated int64 // length of the database that has its blocks; keepHouse alone
 }
 
-// startEtcd starts the store in dir and waits until it takes writes. A write
-// that it acknowledged was synced to disk.
-func startEtcd(ctx context.Context, dir, runDir string, log *slog.Logger) (*etcd, error) {
-	if err := os.MkdirAll(runDir, 0o700); err != nil {
+// setLogSegment is once for the process: it is a variable of etcd's.
+var setLogSegment = sync.OnceFunc(func() { wal.SegmentSizeBytes = logSegment })
+
+// storeConfig says where a store is.
+type storeConfig struct {
+	dir    string // of its files; exists
+	runDir string // of its socket; made, mode 0700
+	quota  int64  // bytes that its database may grow to; default: storeQuota
+	log    *slog.Logger
+}
+
+// startEtcd starts a store and waits until it takes writes. A write that it
+// acknowledged was synced to disk.
+func startEtcd(ctx context.Context, cfg storeConfig) (*etcd, error) {
+	setLogSegment()
+	cfg.quota = cmp.Or(cfg.quota, storeQuota)
+	if err := os.MkdirAll(cfg.runDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the store's socket: %w", err)
 	}
-	socket := filepath.Join(runDir, "etcd.sock")
+	socket := filepath.Join(cfg.runDir, "etcd.sock")
 	if len(socket) > maxSocketPath {
 		return nil, fmt.Errorf("the path of the store's socket, %s, is longer than %d bytes: choose a shorter run folder", socket, maxSocketPath)
 	}
-	if err := checkDatabase(dir); err != nil {
-		return nil, damaged(dir, err)
+	if err := checkRoom(cfg.dir); err != nil {
+		return nil, err
 	}
-	stopping := new(atomic.Bool)
-	server, err := launch(etcdConfig(dir, socket, zapLogger(log, stopping)))
+	if err := checkFiles(cfg.dir); err != nil {
+		return nil, damaged(cfg.dir, err)
+	}
+	death := newDeath()
+	server, err := launch(etcdConfig(cfg, socket, zapLogger(cfg.log, death)), death)
 	if err != nil {
-		return nil, damaged(dir, err)
+		return nil, damaged(cfg.dir, err)
 	}
-	e := &etcd{server, socket, stopping}
-	select {
-	case <-server.Server.ReadyNotify():
-	case err := <-server.Err():
+	e := &etcd{server: server, dir: cfg.dir, socket: socket, log: cfg.log, quota: cfg.quota, death: death}
+	if err := e.elect(ctx); err != nil {
 		e.stop()
-		return nil, damaged(dir, err)
-	case <-ctx.Done():
-		e.stop()
-		return nil, ctx.Err()
+		return nil, err
 	}
 	if err := os.Chmod(socket, 0o600); err != nil {
 		e.stop()
 		return nil, fmt.Errorf("protect the store's socket: %w", err)
 	}
+	// Until then the database does not know its own version.
+	server.Server.Backend().ForceCommit()
+	e.guard = newGuard(e)
+	e.preallocate()
 	return e, nil
 }
 
-// checkDatabase opens the database once, for etcd opens it in a goroutine of
-// its own, where damage ends the process and nobody can say what to do.
-func checkDatabase(dir string) error {
-	file := filepath.Join(dir, "member", "snap", "db")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil // a new store
+// launch starts etcd. Some kinds of damage make it panic, here or in another
+// goroutine; either comes back as an error, and what was started stays as it
+// is until the process ends, which is soon.
+func launch(cfg *embed.Config, death *death) (*embed.Etcd, error) {
+	type result struct {
+		server *embed.Etcd
+		err    error
 	}
-	db, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
-	if err != nil {
-		return fmt.Errorf("open %s: %w", file, err)
-	}
-	return db.Close()
-}
-
-// launch starts etcd and turns a panic, which is how etcd reports some kinds
-// of damage to its files, into an error.
-func launch(cfg *embed.Config) (server *embed.Etcd, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			server, err = nil, fmt.Errorf("%v", r)
-		}
+	launched := make(chan result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				launched <- result{nil, fmt.Errorf("%v", r)}
+			}
+		}()
+		server, err := embed.StartEtcd(cfg)
+		launched <- result{server, err}
 	}()
-	return embed.StartEtcd(cfg)
+	select {
+	case r := <-launched:
+		return r.server, r.err
+	case <-death.done:
+		return nil, death.err
+	}
 }
 
-func etcdConfig(dir, socket string, log *zap.Logger) *embed.Config {
+// elect makes the only member the leader, and waits until it serves. Left
+// alone it would wait out an election timeout for a leader that there cannot be.
+// The message is the one by which a leader that goes hands over.
+func (e *etcd) elect(ctx context.Context) error {
+	self := uint64(e.server.Server.MemberID())
+	again := time.NewTicker(electInterval)
+	defer again.Stop()
+	for {
+		select {
+		case <-e.server.Server.ReadyNotify():
+			return nil
+		case <-again.C:
+			err := e.server.Server.Process(ctx, &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self})
+			if err != nil && !errors.Is(err, raft.ErrStopped) { // then Err says why
+				return fmt.Errorf("start the store: %w", err)
+			}
+		case err := <-e.server.Err():
+			return damaged(e.dir, err)
+		case <-e.death.done:
+			return damaged(e.dir, e.death.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func etcdConfig(store storeConfig, socket string, log *zap.Logger) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "holdfast"
-	cfg.Dir = dir
+	cfg.Dir = store.dir
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ListenPeerUrls = nil // a single member has no peers
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket}}
 	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
-	cfg.QuotaBackendBytes = storeQuota
+	cfg.QuotaBackendBytes = store.quota
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
 	cfg.MaxSnapFiles, cfg.MaxWalFiles = 2, 2
-	// There is nobody to hear a heartbeat: a tick costs a wake-up, and an
-	// election of a few ticks costs its length at every start.
-	cfg.TickMs, cfg.ElectionMs = 100, 500
-	cfg.AutoCompactionRetention = "0" // the API server compacts
+	cfg.BackendBatchInterval, cfg.BackendBatchLimit = batchInterval, batchLimit
+	cfg.TickMs, cfg.ElectionMs = uint(tick.Milliseconds()), uint(5*tick.Milliseconds()) // 5 is the least
+	cfg.AutoCompactionRetention = "0"                                                   // the API server compacts
 	cfg.EnableGRPCGateway = false
 	cfg.Metrics = "basic"
 	return cfg
 }
 
-// stop closes the store and waits until it has ended.
+// stop closes the store and waits until it has ended. One that died cannot be
+// closed; its files are as after a crash.
 func (e *etcd) stop() {
-	e.stopping.Store(true)
-	e.server.Close()
-	<-e.server.Server.StopNotify()
+	e.death.stopping.Store(true)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		e.server.Close()
+		<-e.server.Server.StopNotify()
+	}()
+	select {
+	case <-closed:
+	case <-e.death.done:
+	}
 }
 
 // client returns a new client that calls the store directly. It works until
@@ -136,17 +204,14 @@ func (e *etcd) client() *clientv3.Client { return v3client.New(e.server.Server) 
 // endpoint is the store's address, for health checks.
 func (e *etcd) endpoint() string { return "unix://" + e.socket }
 
-// ErrDamagedStore is returned when the store's files cannot be read.
-var ErrDamagedStore = errors.New("the store is damaged")
-
-// damaged says that the store in dir cannot be opened because of err, and what
-// helps. A full disk is no damage: the store is whole, and nothing must be moved.
-func damaged(dir string, err error) error {
-	const least = 64 << 20 // bytes: what etcd takes ahead for its log
-	var disk unix.Statfs_t
-	if errors.Is(err, unix.ENOSPC) || unix.Statfs(dir, &disk) == nil && disk.Bfree*uint64(disk.Bsize) < least {
-		return fmt.Errorf("the disk of %s has too little room, the store needs 64 MiB to start: %w (free some space and start again; nothing is lost)", dir, err)
+// ended waits until the store has ended by itself, and says why.
+func (e *etcd) ended(ctx context.Context) error {
+	select {
+	case err := <-e.server.Err():
+		return fmt.Errorf("the store stopped: %w", err)
+	case <-e.death.done:
+		return broken(e.dir, e.death.err)
+	case <-ctx.Done():
+		return nil
 	}
-	return fmt.Errorf("%w: open %s: %w (put back a copy, or move the folder away to start empty: pods from the manifest folder come back by themselves, objects made through the API do not)",
-		ErrDamagedStore, dir, err)
 }

@@ -2,20 +2,54 @@ package localapi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger sends etcd's log to log. etcd speaks to operators of clusters:
-// all but errors goes out at debug level, and errors too once stopping is
-// set, because etcd finds it an error to be stopped. It panics where etcd
-// would end the process.
-func zapLogger(log *slog.Logger, stopping *atomic.Bool) *zap.Logger {
-	return zap.New(&zapCore{log.With("from", "etcd"), stopping}, zap.WithFatalHook(zapcore.WriteThenPanic))
+// A death is how the store ended, if it ended by its own hand. etcd ends its
+// process, or panics in a goroutine where nobody can recover, when it cannot
+// write, or cannot read what it wrote.
+type death struct {
+	stopping atomic.Bool // set before the store is stopped: etcd finds that an error
+	once     sync.Once
+	done     chan struct{} // closed when it died
+	err      error         // then: why
 }
+
+func newDeath() *death { return &death{done: make(chan struct{})} }
+
+// OnWrite is called in place of ending the process. It never returns: the
+// goroutine that cannot go on must not, and what waits for it must not go on
+// either. Nothing is acknowledged from then on.
+func (d *death) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	d.once.Do(func() {
+		d.err = errors.New(entry.Message)
+		for _, f := range fields {
+			if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+				d.err = fmt.Errorf("%s: %w", entry.Message, err)
+			}
+		}
+		close(d.done)
+	})
+	select {}
+}
+
+// zapLogger sends etcd's log to log. etcd speaks to operators of clusters:
+// all but errors goes out at debug level, and errors too once it is stopping.
+// Where etcd would end the process or panic, it dies instead.
+func zapLogger(log *slog.Logger, death *death) *zap.Logger {
+	return zap.New(&zapCore{log.With("from", "etcd"), &death.stopping}, zap.WithFatalHook(death), zap.WithPanicHook(death))
+}
+
+// beforeCommit is what etcd finds an error in the first moment of a new store,
+// as its database is a little behind its log; it tries again.
+const beforeCommit = "failed to update storage version"
 
 // zapCore is a zapcore.Core that writes to a slog.Logger.
 type zapCore struct {
@@ -40,7 +74,14 @@ func (c *zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 }
 
 func (c *zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	r := slog.NewRecord(e.Time, c.level(e.Level), e.Message, 0)
+	level := c.level(e.Level)
+	if e.Message == beforeCommit {
+		level = slog.LevelDebug
+	}
+	if !c.log.Enabled(context.TODO(), level) { //nolint:forbidigo // zap has no context to pass
+		return nil
+	}
+	r := slog.NewRecord(e.Time, level, e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	return c.log.Handler().Handle(context.TODO(), r) //nolint:forbidigo // zap has no context to pass
 }

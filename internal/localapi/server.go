@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/util/connrotation"
 
@@ -59,6 +60,8 @@ type Config struct {
 	// Groups are API groups to serve beside upstream's, such as
 	// metrics.k8s.io. Their types must have upstream's generated OpenAPI.
 	Groups []*genericapiserver.APIGroupInfo
+	// Metrics gets the store's sizes. Default: nobody does.
+	Metrics prometheus.Registerer
 	// Log gets what an operator should see; libraries go to debug level.
 	// Required.
 	Log *slog.Logger
@@ -118,6 +121,7 @@ type Server struct {
 		sync.Mutex
 		secure *genericapiserver.SecureServingInfo // nil until Run has built it
 		api    *genericapiserver.GenericAPIServer
+		store  *etcd // nil while it does not serve
 	}
 }
 
@@ -138,6 +142,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.serving = &servingCertificate{leaf: s.certs.serving}
+	if cfg.Metrics != nil {
+		s.registerMetrics(cfg.Metrics)
+	}
 	return s, nil
 }
 
@@ -188,11 +195,17 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	store, err := startEtcd(ctx, s.cfg.DataDir, s.cfg.RunDir, s.log)
+	store, err := startEtcd(ctx, storeConfig{dir: s.cfg.DataDir, runDir: s.cfg.RunDir, log: s.log})
 	if err != nil {
 		return errors.Join(err, lock.Close(), s.Close())
 	}
+	if err := writeFormat(s.cfg.DataDir); err != nil {
+		store.stop()
+		return errors.Join(err, lock.Close(), s.Close())
+	}
+	s.setStore(store)
 	err = s.runOn(ctx, store)
+	s.setStore(nil)
 	store.stop()
 	return errors.Join(err, lock.Close())
 }
@@ -235,21 +248,25 @@ func (s *Server) runOn(ctx context.Context, store *etcd) error {
 		if !a.waitReady(workerCtx) {
 			return
 		}
-		if err := s.runControllers(workerCtx, a, s.setReady); err != nil {
+		if err := s.runControllers(workerCtx, a, func() { s.setReady(store) }); err != nil {
 			errs <- err
 		}
 	})
+	workers.Go(func() { store.keepHouse(workerCtx) })
+	storeEnded := make(chan error, 1)
+	workers.Go(func() { storeEnded <- store.ended(workerCtx) })
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-errs:
 		return fmt.Errorf("serve the embedded API: %w", err)
-	case err := <-store.server.Err():
-		return fmt.Errorf("the store stopped: %w", err)
+	case err := <-storeEnded:
+		return err
 	}
 }
 
-func (s *Server) setReady() {
+func (s *Server) setReady(store *etcd) {
+	store.guard.ready.Store(true)
 	// Starting leaves more garbage than what stays; an idle node would keep
 	// it for minutes.
 	debug.FreeOSMemory()

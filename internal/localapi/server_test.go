@@ -140,6 +140,7 @@ func TestAPI(t *testing.T) {
 		{"privileged", testPrivileged},
 		{"binding", testBinding},
 		{"claims", testClaims},
+		{"events expire", testEventsExpire},
 		{"logs", testLogs},
 		{"second listener", testSecondListener},
 		{"kubectl", testKubectl},

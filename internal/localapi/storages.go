@@ -42,11 +42,11 @@ type compactor interface {
 
 // newStorages makes storages upon a client of the store, which it owns from
 // then on. The options for each resource are getter's, but for its storage.
-func newStorages(getter generic.RESTOptionsGetter, client *clientv3.Client) *storages {
+func newStorages(getter generic.RESTOptionsGetter, client *clientv3.Client, guard *guard) *storages {
 	// So that a slow request's trace says how long the store took.
 	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
 	shared := &kubernetes.Client{Client: client}
-	shared.Kubernetes = shared
+	shared.Kubernetes = guarded{shared, guard}
 	return &storages{
 		RESTOptionsGetter: getter,
 		client:            shared,

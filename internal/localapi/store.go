@@ -50,12 +50,14 @@ func openStore(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// checkFormat reads the store's format version, and writes it into a new store.
+func formatFile(dir string) string { return filepath.Join(dir, "format") }
+
+// checkFormat reads the store's format version, where there is one.
 func checkFormat(dir string) error {
-	file := filepath.Join(dir, "format")
+	file := formatFile(dir)
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return atomicfile.Write(file, []byte(strconv.Itoa(formatVersion)+"\n"), 0o600)
+		return nil // a new store
 	}
 	if err != nil {
 		return fmt.Errorf("read the store's format version: %w", err)
@@ -65,8 +67,15 @@ func checkFormat(dir string) error {
 	case err != nil || version < 1:
 		return damaged(dir, fmt.Errorf("%s holds %q, not a format version", file, data))
 	case version > formatVersion:
-		return fmt.Errorf("%w: format %d, this program reads up to %d: install the newer Holdfast again, or move %s away to start empty",
-			ErrNewerStore, version, formatVersion, dir)
+		return fmt.Errorf("%w: format %d, this program reads up to %d: install the newer Holdfast again, or go back with "+
+			"\"holdfast restore FILE\" and a backup that this version or an older one made", ErrNewerStore, version, formatVersion)
 	}
 	return nil
+}
+
+// writeFormat marks a store that has served with the format that it has from
+// then on. A store with the mark and without its files is damaged, one without
+// the mark is new.
+func writeFormat(dir string) error {
+	return atomicfile.Write(formatFile(dir), []byte(strconv.Itoa(formatVersion)+"\n"), 0o600)
 }

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // serveChild runs a server in a process of its own and waits until it is
@@ -82,36 +80,64 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// TestStoreErrors breaks a store in every way that a disk or a hand does. Each
+// is an error that says what is wrong and what helps; none takes the process.
 func TestStoreErrors(t *testing.T) {
 	made := t.TempDir() // a store with something in it
-	cmd, _ := serveChild(t, made)
+	cmd, client := serveChild(t, made)
 	t.Run("in use", func(t *testing.T) {
 		checkRun(t, made, ErrStoreLocked, "holdfast down")
 	})
-	if err := cmd.Process.Kill(); err != nil {
+	for i := range 20 {
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"k": strings.Repeat("x", 20_000)}}
+		if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
 
+	garbage := strings.Repeat("garbage ", 10000)
 	for _, tc := range []struct {
 		name   string
 		damage func(t *testing.T, dir string)
 		want   error
-		remedy string
+		says   string
 	}{
 		{"newer", func(t *testing.T, dir string) { write(t, dir, "format", "2\n") }, ErrNewerStore, "install the newer Holdfast again"},
-		{"no version", func(t *testing.T, dir string) { write(t, dir, "format", "x") }, ErrDamagedStore, "move the folder away"},
-		{"database garbled", func(t *testing.T, dir string) {
-			write(t, dir, "member/snap/db", strings.Repeat("garbage ", 10000))
-		}, ErrDamagedStore, "move the folder away"},
-		{"database empty", func(t *testing.T, dir string) { write(t, dir, "member/snap/db", "") }, ErrDamagedStore, "move the folder away"},
-		{"log garbled", func(t *testing.T, dir string) {
-			logs, err := filepath.Glob(filepath.Join(dir, "member/wal/*.wal"))
-			if err != nil || len(logs) == 0 {
-				t.Fatal("no log: ", err)
+		{"no version", func(t *testing.T, dir string) { write(t, dir, "format", "x") }, ErrDamagedStore, "format holds"},
+		{"database garbled", func(t *testing.T, dir string) { write(t, dir, "member/snap/db", garbage) }, ErrDamagedStore, "member/snap/db"},
+		{"database empty", func(t *testing.T, dir string) { write(t, dir, "member/snap/db", "") }, ErrDamagedStore, "member/snap/db"},
+		{"database cut off", func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, "member/snap/db"), 200_000); err != nil {
+				t.Fatal(err)
 			}
-			write(t, dir, "member/wal/"+filepath.Base(logs[0]), strings.Repeat("garbage ", 10000))
-		}, ErrDamagedStore, "move the folder away"},
+		}, ErrDamagedStore, "is cut off: it has 200000 of "},
+		{"pages of the database garbled", func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, "member/snap/db"), 8192, strings.Repeat("garbage ", 20_000))
+		}, ErrDamagedStore, "member/snap/db"},
+		{"database gone", func(t *testing.T, dir string) { remove(t, dir, "member/snap/db") }, ErrDamagedStore, "member/snap/db is missing"},
+		{"database a folder", func(t *testing.T, dir string) {
+			remove(t, dir, "member/snap/db")
+			if err := os.Mkdir(filepath.Join(dir, "member/snap/db"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrDamagedStore, "member/snap/db"},
+		{"log garbled", func(t *testing.T, dir string) { write(t, dir, firstLog(t, dir), garbage) }, ErrDamagedStore, "member/wal"},
+		{"record of the log garbled", func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, firstLog(t, dir)), 100_000, "garbage")
+		}, ErrDamagedStore, "crc mismatch"},
+		{"log empty", func(t *testing.T, dir string) { write(t, dir, firstLog(t, dir), "") }, ErrDamagedStore, "etcd"},
+		{"log gone", func(t *testing.T, dir string) { remove(t, dir, "member/wal") }, ErrDamagedStore, "member/wal holds no log"},
+		{"all gone but the mark", func(t *testing.T, dir string) { remove(t, dir, "member") }, ErrDamagedStore, "member/snap/db is missing"},
+		{"the log of another time", func(t *testing.T, dir string) {
+			remove(t, dir, firstLog(t, dir))
+			write(t, dir, "member/wal/0000000000000001-0000000000000fff.wal", "")
+		}, ErrDamagedStore, "the log in "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -119,10 +145,18 @@ func TestStoreErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.damage(t, filepath.Join(dir, "etcd"))
-			checkRun(t, dir, tc.want, tc.remedy)
+			checkRun(t, dir, tc.want, tc.says)
+			if errors.Is(tc.want, ErrDamagedStore) {
+				checkRun(t, dir, tc.want, "holdfast restore")
+			}
 		})
 	}
 
+	t.Run("not a folder", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "etcd", "")
+		checkRun(t, dir, unix.ENOTDIR, "make the store's folder")
+	})
 	t.Run("socket path", func(t *testing.T) {
 		s, err := New(func() Config {
 			c := testConfig(t.TempDir(), testLog)
@@ -138,28 +172,31 @@ func TestStoreErrors(t *testing.T) {
 	})
 }
 
-func TestFullDiskIsNoDamage(t *testing.T) {
-	testenv.Need(t, "root")
-	dir := t.TempDir()
-	data := filepath.Join(dir, "etcd")
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		t.Fatal(err)
+func firstLog(t *testing.T, dir string) string {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "member/wal/*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal("no log: ", err)
 	}
-	if err := unix.Mount("tmpfs", data, "tmpfs", 0, "size=3m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(data, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	s, err := New(testConfig(dir, testLog))
+	return filepath.Join("member/wal", filepath.Base(logs[0]))
+}
+
+func overwrite(t *testing.T, file string, at int64, data string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.Run(t.Context())
-	if err == nil || errors.Is(err, ErrDamagedStore) || !strings.Contains(err.Error(), "free some space") {
-		t.Errorf("got %v, want that the disk is full", err)
+	_, err = f.WriteAt([]byte(data), at)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, dir, path string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(dir, path)); err != nil {
+		t.Fatal(err)
 	}
 }
 

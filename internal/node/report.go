@@ -46,6 +46,9 @@ func (n *node) report(context.Context) control.Report {
 			r.Faults = append(r.Faults, control.Fault{Object: "Pod " + p.Namespace + "/" + p.Name, Message: p.Reason + ": " + p.Message})
 		}
 	}
+	if shortage := n.api.Shortage(); shortage != "" {
+		r.Faults = append(r.Faults, control.Fault{Object: "Node " + n.cfg.NodeName, Message: shortage})
+	}
 	for _, f := range n.kubelet.Faults() {
 		r.Faults = append(r.Faults, control.Fault{Object: f.Object, Message: f.Message, Since: f.Since})
 	}
