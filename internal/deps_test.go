@@ -30,6 +30,8 @@ var kinds = map[string]string{
 	"internal/kubelet/cri":           "adapter",
 	"internal/kubelet/cri/crifake":   "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":   "leaf", // tests alone
+	"internal/kubelet/imagegc":       "stage",
+	"internal/kubelet/logrotate":     "stage",
 	"internal/kubelet/fault":         "leaf",
 	"internal/kubelet/observed":      "state",
 	"internal/kubelet/pleg":          "stage",

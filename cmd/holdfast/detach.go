@@ -23,7 +23,7 @@ import (
 // shows its progress, and returns when the node is ready or has failed. The
 // node's output goes to <root-dir>/logs/up.out and its log to
 // <root-dir>/logs/holdfast.log.
-func detach(cmd *cobra.Command, cfg node.Config, verbose bool) error {
+func detach(cmd *cobra.Command, cfg node.Config, f *upFlags) error {
 	start := time.Now()
 	cfg, err := cfg.Complete()
 	if err != nil {
@@ -57,8 +57,12 @@ func detach(cmd *cobra.Command, cfg node.Config, verbose bool) error {
 	if err != nil {
 		return err
 	}
+	args, err := childArgs(cfg, f)
+	if err != nil {
+		return err
+	}
 	// The child outlives this command: it is not tied to its context.
-	child := exec.CommandContext(context.WithoutCancel(cmd.Context()), self, childArgs(cfg, verbose)...)
+	child := exec.CommandContext(context.WithoutCancel(cmd.Context()), self, args...)
 	child.Stdout, child.Stderr = out, log
 	child.Dir = "/"
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -79,8 +83,9 @@ func detach(cmd *cobra.Command, cfg node.Config, verbose bool) error {
 }
 
 // childArgs returns the command line of the process in the background. Paths
-// are absolute: it does not stay in this folder.
-func childArgs(cfg node.Config, verbose bool) []string {
+// are absolute: it does not stay in this folder. What has no flag it reads from
+// the file itself.
+func childArgs(cfg node.Config, f *upFlags) ([]string, error) {
 	args := []string{
 		"up", "--detached", "--root-dir", cfg.RootDir, "--manifest-dir", cfg.ManifestDir, "--node-name", cfg.NodeName,
 		"--api-port", strconv.Itoa(*cfg.APIPort), "--kubelet-port", strconv.Itoa(*cfg.KubeletPort),
@@ -91,10 +96,17 @@ func childArgs(cfg node.Config, verbose bool) []string {
 	if cfg.PodCIDR != "" {
 		args = append(args, "--pod-cidr", cfg.PodCIDR)
 	}
-	if verbose {
+	if f.config != "" {
+		path, err := filepath.Abs(f.config)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--config", path)
+	}
+	if f.verbose {
 		args = append(args, "--verbose")
 	}
-	return args
+	return args, nil
 }
 
 // follow copies the child's output until the node says that it is ready, or

@@ -54,7 +54,7 @@ takes them over. "holdfast down" stops them.`,
 				return err
 			}
 			if f.detach {
-				return detach(cmd, cfg, f.verbose)
+				return detach(cmd, cfg, &f)
 			}
 			return runNode(cmd, cfg, &f)
 		},

@@ -21,12 +21,15 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
@@ -66,6 +69,9 @@ type Config struct {
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	ClientCAs   *x509.CertPool
 
+	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
+	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults
+
 	Metrics *prometheus.Registry // /metrics shows it
 	Log     *slog.Logger
 }
@@ -93,6 +99,9 @@ type Kubelet struct {
 	events   *recorder
 	resolver *hoststats.Resolver
 	cgroups  *podcgroup.Manager
+	folders  *podfolder.Folders
+	images   *imagegc.Collector
+	logs     *logrotate.Rotator
 
 	probeMetrics *prometheus.Registry // of /metrics/probes
 }
@@ -125,6 +134,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("probes", k.probes.Run)
 	parts.Add("probe results", k.passProbeResults)
 	parts.Add("sync loop", k.loop.Run)
+	parts.Add("images", k.images.Run)
+	parts.Add("logs", k.logs.Run)
 	parts.Add("static pods", k.files.Run)
 	parts.Add("API pods", k.api.Run)
 	parts.Add("server", k.server.Run)

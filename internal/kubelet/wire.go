@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -49,6 +50,7 @@ func (k *Kubelet) wire() error {
 	}
 	k.wireRuntime()
 	k.wirePods()
+	k.wireCollectors()
 	k.wireSources()
 	k.wireServer()
 	return nil
@@ -69,6 +71,7 @@ func (k *Kubelet) wireHost() error {
 	if err != nil {
 		return err
 	}
+	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
 	k.runtime = cri.New(k.conn, cri.Config{Log: log.With("part", "cri")})
 	k.node = nodestatus.New(nodestatus.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
@@ -115,7 +118,7 @@ func (k *Kubelet) wirePods() {
 	})
 	k.syncer = podsync.New(podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
-		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: podfolder.New(k.cfg.Dir, k.cfg.LogDir),
+		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
 		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
 	})
 	k.workers = podworker.New(podworker.Config{
@@ -168,7 +171,7 @@ func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, 
 
 // sweep removes what is on disk and in cgroups of pods that are not known.
 func (k *Kubelet) sweep(ctx context.Context, known func(types.UID) bool) error {
-	if err := k.volumes.Sweep(ctx, known); err != nil {
+	if err := errors.Join(k.volumes.Sweep(ctx, known), k.folders.SweepLogs(known)); err != nil {
 		return err
 	}
 	return k.cgroups.Sweep(known)

@@ -60,6 +60,9 @@ type Config struct {
 	// there already: its own network configuration says it.
 	PodCIDR string `json:"podCIDR,omitempty"`
 
+	// Kubelet holds fields of upstream's KubeletConfiguration.
+	Kubelet KubeletSettings `json:"kubelet,omitzero"`
+
 	// Log takes what operators read. Progress is called with each step of a
 	// start, Ready once when the node is ready; both may be nil.
 	Log      *slog.Logger             `json:"-"`
@@ -104,7 +107,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR",
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -121,19 +124,35 @@ func checkShape(data []byte) error {
 	if doc.Kind != yamlv3.DocumentNode || doc.Content[0].Kind != yamlv3.MappingNode {
 		return fmt.Errorf("it holds no fields (it begins with \"apiVersion: %s\")", ConfigAPIVersion)
 	}
+	errs := checkFields(doc.Content[0], "", func(name string, _ *yamlv3.Node) error {
+		if !slices.Contains(fileFields, name) {
+			return fmt.Errorf("unknown field %q (there are %s)", name, strings.Join(fileFields, ", "))
+		}
+		return nil
+	})
+	for keys := doc.Content[0].Content; len(keys) > 0; keys = keys[2:] {
+		if keys[0].Value == "kubelet" {
+			errs = append(errs, checkKubelet(keys[1])...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFields returns, with its line, each field of a mapping that is there
+// twice or that check refuses. prefix is how the fields' names begin.
+func checkFields(mapping *yamlv3.Node, prefix string, check func(name string, value *yamlv3.Node) error) []error {
 	var errs []error
 	seen := map[string]bool{}
-	for keys := doc.Content[0].Content; len(keys) > 0; keys = keys[2:] {
+	for keys := mapping.Content; len(keys) > 0; keys = keys[2:] {
 		name, line := keys[0].Value, keys[0].Line
-		switch {
-		case !slices.Contains(fileFields, name):
-			errs = append(errs, fmt.Errorf("line %d: unknown field %q (there are %s)", line, name, strings.Join(fileFields, ", ")))
-		case seen[name]:
-			errs = append(errs, fmt.Errorf("line %d: field %q is written twice", line, name))
+		if err := check(name, keys[1]); err != nil {
+			errs = append(errs, fmt.Errorf("line %d: %w", line, err))
+		} else if seen[name] {
+			errs = append(errs, fmt.Errorf("line %d: field %q is written twice", line, prefix+name))
 		}
 		seen[name] = true
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // Complete returns c with every default set, or everything that is wrong with it.
@@ -202,5 +221,5 @@ func (c Config) validate() error {
 	if _, err := c.podSubnet(); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Kubelet.validate()...)...)
 }

@@ -166,6 +166,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
+	logs, err := n.cfg.Kubelet.logRotation()
+	if err != nil {
+		return err
+	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	n.kubelet, err = kubelet.New(kubelet.Config{
@@ -175,7 +179,8 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		Listeners: listeners, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
-		Metrics:     n.metrics, Log: n.log,
+		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
+		Metrics: n.metrics, Log: n.log,
 	})
 	n.kubeletListener = listeners[0]
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
 	"github.com/holdfast-dev/holdfast/internal/instance"
@@ -77,6 +78,9 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 		if p.last != nil && p.now != nil && *p.now != 0 && *p.last != *p.now {
 			out = append(out, fmt.Sprintf("%s %d, not %d", p.name, *p.last, *p.now))
 		}
+	}
+	if !reflect.DeepEqual(last.Kubelet, cfg.Kubelet) {
+		out = append(out, "other settings of the section kubelet")
 	}
 	return out, nil
 }

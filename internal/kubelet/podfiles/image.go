@@ -22,6 +22,26 @@ func Image(ref string) (string, error) {
 	return ref, nil
 }
 
+// Images returns the images that a pod names: of its containers and of its
+// volumes, some twice perhaps.
+func Images(pod *v1.Pod) []string {
+	var refs []string
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			refs = append(refs, list[i].Image)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		refs = append(refs, pod.Spec.EphemeralContainers[i].Image)
+	}
+	for i := range pod.Spec.Volumes {
+		if image := pod.Spec.Volumes[i].Image; image != nil {
+			refs = append(refs, image.Reference)
+		}
+	}
+	return refs
+}
+
 // localRegistry is the host in the names of images that a node brings along.
 // No registry has that name, so there is nobody to ask for a newer one: Always,
 // which the API defaults the tag latest to, means IfNotPresent for them.

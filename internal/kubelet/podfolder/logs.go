@@ -84,6 +84,27 @@ func (f *Folders) RemoveLogs(namespace, name string, uid types.UID) error {
 	return os.RemoveAll(dir)
 }
 
+// SweepLogs removes the log folders of all pods that are not known. What is not
+// called as a pod's log folder is left alone.
+func (f *Folders) SweepLogs(known func(types.UID) bool) error {
+	entries, err := os.ReadDir(f.logs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		parts := strings.Split(e.Name(), "_") // no part has one
+		if !e.IsDir() || len(parts) != 3 || parts[2] == "" || known(types.UID(parts[2])) {
+			continue
+		}
+		errs = append(errs, os.RemoveAll(filepath.Join(f.logs, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
 func (f *Folders) logFolder(namespace, name string, uid types.UID) (string, error) {
 	if err := checkNames(namespace, name, string(uid)); err != nil {
 		return "", err

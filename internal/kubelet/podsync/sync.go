@@ -120,7 +120,8 @@ func (s *Syncer) SyncTerminating(ctx context.Context, pod *v1.Pod, status *obser
 
 // SyncTerminated gives back what a pod held beside its containers: volumes,
 // cgroup, and, if the pod is being deleted, the dead containers and their logs.
-// Those of a pod that stays in the API stay readable.
+// Of a pod that stays in the API the newest dead container of each name stays,
+// for its log and its exit code.
 func (s *Syncer) SyncTerminated(ctx context.Context, pod *v1.Pod, status *observed.Status) error {
 	s.cfg.Statuses.Report(pod, status, s.waits(pod.UID))
 	if err := s.release(ctx, pod.UID); err != nil {
@@ -133,6 +134,8 @@ func (s *Syncer) SyncTerminated(ctx context.Context, pod *v1.Pod, status *observ
 		if err := s.cfg.Folders.RemoveLogs(pod.Namespace, pod.Name, pod.UID); err != nil {
 			return fmt.Errorf("remove logs: %w", err)
 		}
+	} else {
+		(&run{s: s, pod: pod}).remove(ctx, deadOnes(pod, status, actions{}))
 	}
 	s.forget(pod.UID)
 	return nil

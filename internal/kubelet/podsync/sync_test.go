@@ -399,6 +399,31 @@ func TestStopsAPod(t *testing.T) {
 	}
 }
 
+// TestKeepsOneDeadContainerOfEachName holds that of a pod that has ended and
+// stays in the API the last run stays readable, and no more.
+func TestKeepsOneDeadContainerOfEachName(t *testing.T) {
+	w := newWorld(t, nil)
+	w.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	w.mustSync()
+	if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.mustSync()
+	last := w.newest("main")
+	if err := w.fake.Exit(last.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.inspect(); len(st.Containers) != 2 {
+		t.Fatalf("%d containers, want two that are dead", len(st.Containers))
+	}
+	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+		t.Fatal(err)
+	}
+	if st := w.inspect(); len(st.Containers) != 1 || st.Containers[0].ID != last.ID || len(st.Sandboxes) != 1 {
+		t.Errorf("got %+v, want the last container and its sandbox", st)
+	}
+}
+
 func TestStopThatFails(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mustSync()

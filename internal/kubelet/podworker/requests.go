@@ -154,6 +154,14 @@ func (w *Workers) Known(uid types.UID) bool {
 	return !w.mu.synced || w.mu.workers[uid] != nil
 }
 
+// Synced reports whether it is known which pods are wanted: every source was
+// seen.
+func (w *Workers) Synced() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.synced
+}
+
 // CouldHaveRunning reports whether containers of a pod may run.
 func (w *Workers) CouldHaveRunning(uid types.UID) bool {
 	w.mu.Lock()

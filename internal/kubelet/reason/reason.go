@@ -60,6 +60,9 @@ const (
 	NodeNotReady                    = "NodeNotReady"
 	Starting                        = "Starting"
 	ResizeInfeasible                = "ResizeInfeasible"
+	ImageGCFailed                   = "ImageGCFailed"
+	InvalidDiskCapacity             = "InvalidDiskCapacity"
+	FreeDiskSpaceFailed             = "FreeDiskSpaceFailed"
 )
 
 // Reasons of events about what upstream's kubelet has no word for.

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
+)
+
+// KubeletSettings are the fields of upstream's KubeletConfiguration
+// (kubelet.config.k8s.io/v1beta1) that this node honours, with upstream's
+// names, units and defaults. Any other field of it is an error.
+type KubeletSettings struct {
+	// CgroupDriver is who makes cgroups. Only cgroupfs is possible. Default cgroupfs.
+	CgroupDriver string `json:"cgroupDriver,omitempty"`
+
+	// ImageMinimumGCAge is how long an image that nobody uses is kept though
+	// the disk is full. Default 2m, which 0 is too.
+	ImageMinimumGCAge metav1.Duration `json:"imageMinimumGCAge,omitzero"`
+	// ImageMaximumGCAge is how long an image may be unused before it is
+	// removed. Default 0: as long as there is room. Otherwise more than
+	// ImageMinimumGCAge.
+	ImageMaximumGCAge metav1.Duration `json:"imageMaximumGCAge,omitzero"`
+	// ImageGCHighThresholdPercent is how full the images' disk may be before
+	// unused images are removed. Default 85; 100: none is.
+	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
+	// ImageGCLowThresholdPercent is how full the disk is to be after that.
+	// Default 80; less than the other.
+	ImageGCLowThresholdPercent *int32 `json:"imageGCLowThresholdPercent,omitempty"`
+
+	// ContainerLogMaxSize is a quantity of bytes: how large a container's log
+	// grows before it is rotated. Default 10Mi; negative: it never is.
+	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
+	// ContainerLogMaxFiles is how many files there are of one container's log.
+	// Default 5, at least 2.
+	ContainerLogMaxFiles *int32 `json:"containerLogMaxFiles,omitempty"`
+	// ContainerLogMaxWorkers is how many logs are rotated at once. Default 1.
+	ContainerLogMaxWorkers *int32 `json:"containerLogMaxWorkers,omitempty"`
+	// ContainerLogMonitorInterval is the time between two looks at the sizes of
+	// logs. Default 10s, at least 3s.
+	ContainerLogMonitorInterval *metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
+}
+
+const driverCgroupfs = "cgroupfs"
+
+// imageGC returns the policy that the settings make.
+func (k *KubeletSettings) imageGC() imagegc.Policy {
+	p := imagegc.DefaultPolicy()
+	p.MinAge = cmp.Or(k.ImageMinimumGCAge.Duration, p.MinAge)
+	p.MaxAge = cmp.Or(k.ImageMaximumGCAge.Duration, p.MaxAge)
+	set(&p.HighThresholdPercent, k.ImageGCHighThresholdPercent)
+	set(&p.LowThresholdPercent, k.ImageGCLowThresholdPercent)
+	return p
+}
+
+// logRotation returns the policy that the settings make, and what is wrong with
+// the quantity in it.
+func (k *KubeletSettings) logRotation() (logrotate.Policy, error) {
+	p := logrotate.DefaultPolicy()
+	set(&p.MaxFiles, k.ContainerLogMaxFiles)
+	set(&p.Workers, k.ContainerLogMaxWorkers)
+	if k.ContainerLogMonitorInterval != nil {
+		p.Interval = k.ContainerLogMonitorInterval.Duration
+	}
+	if k.ContainerLogMaxSize == "" {
+		return p, nil
+	}
+	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
+	if err != nil {
+		return p, fmt.Errorf("kubelet.containerLogMaxSize %q is no quantity of bytes, such as 10Mi", k.ContainerLogMaxSize)
+	}
+	p.MaxSize = size.Value()
+	return p, nil
+}
+
+func set(to *int, given *int32) {
+	if given != nil {
+		*to = int(*given)
+	}
+}
+
+// validate returns everything that is wrong, by upstream's rules.
+func (k *KubeletSettings) validate() []error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("kubelet."+field+" "+format, args...))
+	}
+	switch k.CgroupDriver {
+	case "", driverCgroupfs:
+	case "systemd":
+		wrong("cgroupDriver", `"systemd" is not possible: this version makes the cgroups of pods itself, without systemd; leave the field out`)
+	default:
+		wrong("cgroupDriver", "%q is not known: leave the field out, or write %s", k.CgroupDriver, driverCgroupfs)
+	}
+	images := k.imageGC()
+	for field, percent := range map[string]int{
+		"imageGCHighThresholdPercent": images.HighThresholdPercent, "imageGCLowThresholdPercent": images.LowThresholdPercent,
+	} {
+		if percent < 0 || percent > 100 {
+			wrong(field, "%d is no percentage: 0 to 100", percent)
+		}
+	}
+	if images.LowThresholdPercent >= images.HighThresholdPercent {
+		wrong("imageGCLowThresholdPercent", "(%d) must be less than imageGCHighThresholdPercent (%d)", images.LowThresholdPercent, images.HighThresholdPercent)
+	}
+	if images.MinAge < 0 {
+		wrong("imageMinimumGCAge", "%v must not be negative", images.MinAge)
+	}
+	if images.MaxAge < 0 {
+		wrong("imageMaximumGCAge", "%v must not be negative", images.MaxAge)
+	}
+	if images.MaxAge > 0 && images.MaxAge <= images.MinAge {
+		wrong("imageMaximumGCAge", "(%v) must be more than imageMinimumGCAge (%v)", images.MaxAge, images.MinAge)
+	}
+	logs, err := k.logRotation()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if logs.MaxSize == 0 {
+		wrong("containerLogMaxSize", "0 would rotate logs all the time: a size such as 10Mi, or a negative one for never")
+	}
+	if logs.MaxFiles < 2 {
+		wrong("containerLogMaxFiles", "%d is too few: at least 2", logs.MaxFiles)
+	}
+	if logs.Workers < 1 {
+		wrong("containerLogMaxWorkers", "%d is too few: at least 1", logs.Workers)
+	}
+	if logs.Interval < 3*time.Second {
+		wrong("containerLogMonitorInterval", "%v is too short: at least 3s", logs.Interval)
+	}
+	return errs
+}
+
+// checkKubelet refuses, with the line, what the section "kubelet" cannot hold.
+func checkKubelet(section *yamlv3.Node) []error {
+	if section.Tag == "!!null" {
+		return nil
+	}
+	if section.Kind != yamlv3.MappingNode {
+		return []error{fmt.Errorf("line %d: kubelet holds no fields", section.Line)}
+	}
+	honoured := jsonFields(reflect.TypeFor[KubeletSettings]())
+	upstream := jsonFields(reflect.TypeFor[kubeletconfig.KubeletConfiguration]())
+	return checkFields(section, "kubelet.", func(name string, value *yamlv3.Node) error {
+		switch {
+		case slices.Contains(honoured, name):
+			return decodeField(name, value)
+		case name == "apiVersion" || name == "kind":
+			return fmt.Errorf("kubelet.%s: leave it out; the section has a version with the whole file", name)
+		case slices.Contains(upstream, name):
+			return fmt.Errorf("kubelet.%s is a field of KubeletConfiguration that is not honoured yet by this version; remove it (honoured are %s)",
+				name, strings.Join(honoured, ", "))
+		default:
+			return fmt.Errorf("unknown field \"kubelet.%s\" (there are %s)", name, strings.Join(honoured, ", "))
+		}
+	})
+}
+
+// decodeField says what is wrong with one value, by the field's name, which the
+// decoder of the whole does not always do.
+func decodeField(name string, value *yamlv3.Node) error {
+	text, err := yamlv3.Marshal(map[string]*yamlv3.Node{name: value})
+	if err != nil {
+		return err
+	}
+	var settings KubeletSettings
+	if err := yaml.UnmarshalStrict(text, &settings); err != nil {
+		why := err
+		for next := errors.Unwrap(why); next != nil; next = errors.Unwrap(why) {
+			why = next // the decoder's frame says nothing to who wrote the file
+		}
+		return fmt.Errorf("kubelet.%s: %w", name, why)
+	}
+	return nil
+}
+
+// jsonFields returns the names of a struct's fields in JSON.
+func jsonFields(of reflect.Type) []string {
+	var names []string
+	for field := range of.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

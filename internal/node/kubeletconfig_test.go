@@ -1,0 +1,135 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
+)
+
+func loadKubelet(t *testing.T, section string) (KubeletSettings, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	text := "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\nkubelet:\n" + section
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := LoadConfig(path)
+	return cfg.Kubelet, err
+}
+
+func TestKubeletSettings(t *testing.T) {
+	got, err := loadKubelet(t, `  cgroupDriver: cgroupfs
+  imageMinimumGCAge: 30s
+  imageMaximumGCAge: 24h
+  imageGCHighThresholdPercent: 70
+  imageGCLowThresholdPercent: 0
+  containerLogMaxSize: 1Mi
+  containerLogMaxFiles: 3
+  containerLogMaxWorkers: 2
+  containerLogMonitorInterval: 5s
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := got.validate(); errs != nil {
+		t.Fatal(errs)
+	}
+	wantImages := imagegc.Policy{HighThresholdPercent: 70, MinAge: 30 * time.Second, MaxAge: 24 * time.Hour}
+	if diff := cmp.Diff(got.imageGC(), wantImages); diff != "" {
+		t.Error(diff)
+	}
+	logs, err := got.logRotation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(logs, logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 3, Workers: 2, Interval: 5 * time.Second}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestKubeletDefaults holds upstream's defaults.
+func TestKubeletDefaults(t *testing.T) {
+	for name, section := range map[string]string{"nothing": "", "zero": "  imageMinimumGCAge: 0s\n  imageMaximumGCAge: 0s\n"} {
+		t.Run(name, func(t *testing.T) {
+			got, err := loadKubelet(t, section)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if errs := got.validate(); errs != nil {
+				t.Fatal(errs)
+			}
+			if diff := cmp.Diff(got.imageGC(), imagegc.Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: 2 * time.Minute}); diff != "" {
+				t.Error(diff)
+			}
+			logs, err := got.logRotation()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(logs, logrotate.Policy{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Interval: 10 * time.Second}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestKubeletFieldsRefused(t *testing.T) {
+	for name, test := range map[string]struct{ section, want string }{
+		"not honoured":       {"  cpuManagerPolicy: static\n", "line 4: kubelet.cpuManagerPolicy is a field of KubeletConfiguration that is not honoured yet by this version"},
+		"unknown":            {"  imageGCThreshold: 3\n", `line 4: unknown field "kubelet.imageGCThreshold"`},
+		"another case":       {"  imagegchighthresholdpercent: 3\n", `line 4: unknown field "kubelet.imagegchighthresholdpercent"`},
+		"twice":              {"  containerLogMaxFiles: 3\n  containerLogMaxFiles: 4\n", `line 5: field "kubelet.containerLogMaxFiles" is written twice`},
+		"a kind":             {"  kind: KubeletConfiguration\n", "kubelet.kind: leave it out"},
+		"a list":             {"  - a\n", "kubelet holds no fields"},
+		"no duration":        {"  imageMinimumGCAge: soon\n", `line 4: kubelet.imageMinimumGCAge: time: invalid duration "soon"`},
+		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := loadKubelet(t, test.section)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+// TestKubeletSettingsValidated holds upstream's rules of validation.
+func TestKubeletSettingsValidated(t *testing.T) {
+	for name, test := range map[string]struct{ section, want string }{
+		"systemd":              {"cgroupDriver: systemd", `kubelet.cgroupDriver "systemd" is not possible`},
+		"another driver":       {"cgroupDriver: none", `kubelet.cgroupDriver "none" is not known`},
+		"low is high":          {"imageGCLowThresholdPercent: 85", "imageGCLowThresholdPercent (85) must be less than imageGCHighThresholdPercent (85)"},
+		"high below default":   {"imageGCHighThresholdPercent: 70", "(80) must be less than"},
+		"high too high":        {"imageGCHighThresholdPercent: 101", "101 is no percentage"},
+		"low negative":         {"imageGCLowThresholdPercent: -1", "-1 is no percentage"},
+		"age negative":         {"imageMinimumGCAge: -1s", "imageMinimumGCAge -1s must not be negative"},
+		"max age negative":     {"imageMaximumGCAge: -1s", "imageMaximumGCAge -1s must not be negative"},
+		"max age is min age":   {"imageMaximumGCAge: 2m", "imageMaximumGCAge (2m0s) must be more than imageMinimumGCAge (2m0s)"},
+		"no quantity":          {"containerLogMaxSize: big", `containerLogMaxSize "big" is no quantity`},
+		"size of nothing":      {`containerLogMaxSize: "0"`, "containerLogMaxSize 0 would rotate"},
+		"one file":             {"containerLogMaxFiles: 1", "containerLogMaxFiles 1 is too few"},
+		"no worker":            {"containerLogMaxWorkers: 0", "containerLogMaxWorkers 0 is too few"},
+		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings, err := loadKubelet(t, "  "+test.section+"\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := Config{NodeName: "edge-1", Kubelet: settings}.Complete()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %+v, %v, want %q in the error", cfg.Kubelet, err, test.want)
+			}
+		})
+	}
+	settings, err := loadKubelet(t, "  containerLogMaxSize: \"-1\"\n")
+	if errs := settings.validate(); err != nil || errs != nil {
+		t.Errorf("no rotation: %v, %v", err, errs)
+	}
+}
