@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -293,6 +294,54 @@ func TestFollow(t *testing.T) {
 	if err := <-f.done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFollowStaysForAWhile has the runtime write to the old file after it has
+// made the new one.
+func TestFollowStaysForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := logFile(t, sample)
+		var out strings.Builder
+		r := &reader{Options: Options{Open: opener(path), Stdout: &out}, left: -1, open: map[Stream]bool{}}
+		if err := r.start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = r.file.Close() }()
+		look := func(running, wantRotated bool, want string) {
+			t.Helper()
+			out.Reset()
+			err := r.drain(t.Context())
+			rotated := false
+			if err == nil {
+				rotated, err = r.reopen(t.Context(), running)
+			}
+			if err == nil {
+				err = r.drain(t.Context())
+			}
+			if err != nil || rotated != wantRotated || out.String() != want {
+				t.Errorf("rotated %v, read %q, %v; want %v, %q", rotated, out.String(), err, wantRotated, want)
+			}
+		}
+		look(true, false, "one\nthree\nfour\n")
+		rotate := func(i int) {
+			if err := os.Rename(path, fmt.Sprint(path, ".", i)); err != nil {
+				t.Fatal(err)
+			}
+			appendTo(t, path, fmt.Sprintf("2026-01-01T00:00:06Z stdout F new %d\n", i))
+		}
+		rotate(1)
+		look(true, false, "")
+		appendTo(t, path+".1", "2026-01-01T00:00:05Z stdout F late\n")
+		time.Sleep(settleTime - 1)
+		look(true, false, "late\n")
+		appendTo(t, path+".1", "2026-01-01T00:00:05Z stdout F later\n")
+		time.Sleep(time.Nanosecond)
+		look(true, true, "later\nnew 1\n")
+		rotate(2)
+		look(true, false, "") // the while begins anew
+		appendTo(t, path+".2", "2026-01-01T00:00:06Z stdout F last\n")
+		look(false, true, "last\nnew 2\n") // ended: nobody writes any more
+	})
 }
 
 func TestFollowEndsWithContext(t *testing.T) {

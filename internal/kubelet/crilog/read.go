@@ -23,6 +23,11 @@ const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 // for a container that ended silently.
 const checkPeriod = time.Second
 
+// settleTime is how long a follower stays with a file after another took its
+// place: a runtime makes the new file before it has written all it has for the
+// old one.
+const settleTime = 500 * time.Millisecond
+
 // Options says which part of a log to write, and where to.
 type Options struct {
 	// Open opens the log file; following calls it again after a rotation.
@@ -76,6 +81,8 @@ type reader struct {
 	rest   []byte          // the start of an entry whose end is not written yet
 	left   int64           // bytes that may be written; negative: any
 	open   map[Stream]bool // the stream's line is not ended yet
+
+	replaced time.Time // when another file was first seen in the place of ours; zero: it is there still
 }
 
 // start opens the file at the place where the wanted lines begin.
@@ -130,7 +137,7 @@ func (r *reader) run(ctx context.Context) error {
 			return err
 		}
 		if maybeRotated || !running {
-			rotated, err := r.reopen(ctx)
+			rotated, err := r.reopen(ctx, running)
 			if err != nil {
 				return err
 			}
@@ -144,10 +151,16 @@ func (r *reader) run(ctx context.Context) error {
 		if r.Flush != nil {
 			r.Flush()
 		}
+		var settled <-chan time.Time
+		if !r.replaced.IsZero() {
+			settled = time.After(time.Until(r.replaced.Add(settleTime)))
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+			maybeRotated = true
+		case <-settled:
 			maybeRotated = true
 		case event := <-changed:
 			maybeRotated = event.Op != fsnotify.Write
@@ -188,10 +201,11 @@ func (r *reader) drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// reopen goes on with the file that took the place of the one we read, if
-// there is one: the old one is read to its end first, because the runtime
-// wrote to it until it opened the new one.
-func (r *reader) reopen(ctx context.Context) (bool, error) {
+// reopen goes on with the file that took the place of the one we read, if there
+// is one and, while the container runs, it has been there for a while: the old
+// one is read to its end first, because the runtime wrote to it until it had
+// changed over.
+func (r *reader) reopen(ctx context.Context, running bool) (bool, error) {
 	ours, err := r.file.Stat()
 	if err != nil {
 		return false, err
@@ -217,13 +231,19 @@ func (r *reader) reopen(ctx context.Context) (bool, error) {
 		}
 		return truncated, next.Close()
 	}
+	if r.replaced.IsZero() {
+		r.replaced = time.Now()
+	}
+	if running && time.Since(r.replaced) < settleTime {
+		return false, next.Close()
+	}
 	if err := r.drain(ctx); err != nil {
 		return false, errors.Join(err, next.Close())
 	}
 	if err := errors.Join(r.emit(r.rest), r.file.Close()); err != nil {
 		return false, errors.Join(err, next.Close())
 	}
-	r.file, r.offset, r.rest = next, 0, nil
+	r.file, r.offset, r.rest, r.replaced = next, 0, nil, time.Time{}
 	r.buf.Reset(next)
 	return true, nil
 }
