@@ -49,6 +49,7 @@ var kinds = map[string]string{
 	"internal/localapi/podgc":        "stage",
 	"internal/localapi/certrenewal":  "stage",
 	"internal/localapi/pki":          "leaf",
+	"internal/logfile":               "stage",
 	"internal/logging":               "leaf",
 	"internal/mounttree":             "leaf",
 	"internal/manifest":              "leaf",

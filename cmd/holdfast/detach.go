@@ -48,7 +48,7 @@ func detach(cmd *cobra.Command, cfg node.Config, f *upFlags) error {
 		return err
 	}
 	defer out.Close()
-	log, err := os.OpenFile(filepath.Join(logs, "holdfast.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	log, err := os.OpenFile(logPath(cfg.RootDir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return err
 	}
@@ -81,6 +81,9 @@ func detach(cmd *cobra.Command, cfg node.Config, f *upFlags) error {
 	printWelcome(cmd.OutOrStdout(), in, cfg.ManifestDir, time.Since(start))
 	return nil
 }
+
+// logPath is the log of a node that runs in the background.
+func logPath(root string) string { return filepath.Join(root, "logs", "holdfast.log") }
 
 // childArgs returns the command line of the process in the background. Paths
 // are absolute: it does not stay in this folder. What has no flag it reads from
@@ -125,7 +128,7 @@ func follow(cmd *cobra.Command, root, output string, ended <-chan error) error {
 		case err := <-ended:
 			_, copied := io.Copy(cmd.OutOrStdout(), shown)
 			return errors.Join(fmt.Errorf("the node ended while it started: %w; the last lines of its log:\n%s",
-				err, tail(filepath.Join(root, "logs", "holdfast.log"), 2048)), copied)
+				err, tail(logPath(root), 2048)), copied)
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()
 		}

@@ -131,6 +131,9 @@ func runNode(cmd *cobra.Command, cfg node.Config, f *upFlags) error {
 			printWelcome(out, in, cfg.ManifestDir, time.Since(start))
 		}
 	}
+	if f.detached {
+		cfg.LogFile = logPath(cfg.RootDir)
+	}
 	return node.Run(ctx, cfg)
 }
 

@@ -63,6 +63,10 @@ type Config struct {
 	// Kubelet holds fields of upstream's KubeletConfiguration.
 	Kubelet KubeletSettings `json:"kubelet,omitzero"`
 
+	// LogFile is the file that standard error goes to, if it is the node's own:
+	// it is kept within twice 16 MiB. Default: standard error is somebody else's.
+	LogFile string `json:"-"`
+
 	// Log takes what operators read. Progress is called with each step of a
 	// start, Ready once when the node is ready; both may be nil.
 	Log      *slog.Logger             `json:"-"`

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/localapi"
 	"github.com/holdfast-dev/holdfast/internal/localapi/faultevents"
 	"github.com/holdfast-dev/holdfast/internal/localapi/objects"
+	"github.com/holdfast-dev/holdfast/internal/logfile"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
@@ -141,6 +142,9 @@ func (n *node) run(ctx context.Context) error {
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
 	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
 	parts.Add("readiness", n.announce)
+	if n.cfg.LogFile != "" {
+		parts.Add("log file", logfile.New(logfile.Config{Path: n.cfg.LogFile, File: os.Stderr, Log: n.log.With("part", "logfile")}).Run)
+	}
 	parts.Add("heap", heapkeeper.New(heapkeeper.Config{Ready: n.ready, Log: n.log.With("part", "heap")}).Run)
 	return parts.Run(ctx)
 }
