@@ -45,6 +45,12 @@ func (k *Kubelet) labels() map[string]string {
 // folder.
 func (k *Kubelet) seccompFolder() string { return filepath.Join(k.cfg.Dir, "seccomp") }
 
+// nodeReference is what events about the node are about; upstream's kubelet
+// puts the name for the UID, too, and kubectl looks for that.
+func (k *Kubelet) nodeReference() *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: k.cfg.NodeName, UID: types.UID(k.cfg.NodeName)}
+}
+
 // podNode is this node as pods' configurations need it.
 func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{

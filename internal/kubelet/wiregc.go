@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
@@ -18,8 +15,7 @@ import (
 func (k *Kubelet) wireCollectors() {
 	k.images = imagegc.New(imagegc.Config{
 		Policy: k.cfg.ImageGC, Runtime: k.runtime, Space: k.imageSpace, Wanted: k.wantedImages,
-		Events: k.events, Node: &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: k.cfg.NodeName, UID: types.UID(k.cfg.NodeName)},
-		Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "imagegc"),
+		Events: k.events, Node: k.nodeReference(), Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "imagegc"),
 	})
 	k.logs = logrotate.New(logrotate.Config{
 		Policy: k.cfg.LogRotation, Runtime: k.runtime, Reader: k.folders, Writer: k.folders,

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,11 @@ type Collector struct {
 	records map[string]history
 	began   time.Time // of the first look
 	removed *prometheus.CounterVec
+
+	mu struct {
+		sync.Mutex
+		err error // why images are not collected; nil: they are, or it failed just once
+	}
 }
 
 // Why an image was removed, in the metric's words.
@@ -112,10 +118,12 @@ func (c *Collector) Run(ctx context.Context) error {
 			wait = retryUnknown
 		case err == nil && failing:
 			c.cfg.Log.Info("images are collected again")
+			c.setErr(nil)
 			failing = false
 		case err != nil && failing: // once may be a runtime that restarts
 			c.cfg.Log.Error("collection of images failed again", "err", err)
 			c.cfg.Events.Event(c.cfg.Node, v1.EventTypeWarning, reason.ImageGCFailed, err.Error())
+			c.setErr(err)
 		case err != nil:
 			c.cfg.Log.Warn("collection of images failed, trying again", "err", err, "wait", wait)
 			failing = true
@@ -128,6 +136,20 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// Err returns why images are not collected, or why that makes too little room,
+// once it has failed twice in a row; nil: all is well.
+func (c *Collector) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.err
+}
+
+func (c *Collector) setErr(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.err = err
 }
 
 // DeleteUnused removes, now and whatever room there is, every image that

@@ -177,11 +177,20 @@ func TestTooLittleRoom(t *testing.T) {
 		r := start(t, m, Policy{})
 		r.wantGone("a")
 		r.wantEvents("Warning FreeDiskSpaceFailed")
+		if err := r.Err(); err != nil {
+			t.Errorf("after one failure: %v", err)
+		}
 		r.after(5 * time.Minute)
 		r.wantEvents("Warning FreeDiskSpaceFailed", "Warning ImageGCFailed") // the second time in a row
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(), "90% of 0 MiB used") {
+			t.Errorf("after two failures: %v", err)
+		}
 		m.do(func() { m.other = 0 })
 		r.after(5 * time.Minute)
 		r.wantEvents()
+		if err := r.Err(); err != nil {
+			t.Errorf("with room: %v", err)
+		}
 	})
 }
 

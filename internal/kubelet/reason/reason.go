@@ -60,6 +60,7 @@ const (
 	NodeNotReady                    = "NodeNotReady"
 	Starting                        = "Starting"
 	ResizeInfeasible                = "ResizeInfeasible"
+	ContainerGCFailed               = "ContainerGCFailed"
 	ImageGCFailed                   = "ImageGCFailed"
 	InvalidDiskCapacity             = "InvalidDiskCapacity"
 	FreeDiskSpaceFailed             = "FreeDiskSpaceFailed"

@@ -3,11 +3,13 @@ package syncloop
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
@@ -127,6 +129,9 @@ func (l *Loop) runSweeper(ctx context.Context) {
 			failure = ""
 		case err != nil && err.Error() != failure:
 			l.cfg.Log.Warn("sweep left-over pods, trying again", "err", err)
+			if l.cfg.Node != nil {
+				l.cfg.Recorder.Event(l.cfg.Node, v1.EventTypeWarning, reason.ContainerGCFailed, err.Error())
+			}
 			failure = err.Error()
 		}
 	}

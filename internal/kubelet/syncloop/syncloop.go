@@ -83,6 +83,7 @@ type Config struct {
 	Runtime  runtime
 	Mirrors  mirrors               // nil: there is no API
 	Recorder record.EventRecorder  // nil: no events
+	Node     *v1.ObjectReference   // which events about left-overs are about; nil: none are made
 	Events   <-chan observed.Event // changes that the runtime reports
 	Ended    <-chan struct{}       // a worker has finished
 

@@ -56,7 +56,7 @@ func newWorld(t *testing.T, running ...observed.Pod) *world {
 		Log: slog.New(slog.DiscardHandler), Desired: desired.New("file", "api"),
 		Workers: w, Statuses: w, Store: store{w}, Runtime: runtimeList{w}, Mirrors: w, Recorder: w.recorder,
 		Events: w.events, Ended: w.ended, Admit: w.admit,
-		Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
+		Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
 	})
 	runtest.Start(t, w.Run)
 	return w
@@ -313,6 +313,28 @@ func TestNothingGoesBeforeAllSourcesAreSeen(t *testing.T) {
 		w.Deliver(t.Context(), "api", []*v1.Pod{pod("a", "db")})
 		time.Sleep(2 * time.Second)
 		w.want("observe a", "create a", "orphan x", "mirrors [] true", "sweep")
+	})
+}
+
+// TestSweepFails holds that what cannot be swept is tried again, and told once.
+func TestSweepFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.sweepErr = errors.New("device or resource busy")
+		w.Deliver(t.Context(), "file", nil)
+		w.Deliver(t.Context(), "api", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if w.mu.Lock(); !slices.Contains(w.log, "sweep") {
+			t.Error("nothing was swept")
+		}
+		w.mu.Unlock()
+		if got := len(w.recorder.Events); got != 1 {
+			t.Fatalf("%d events, want one", got)
+		}
+		if got, want := <-w.recorder.Events, "Warning ContainerGCFailed device or resource busy"; got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
 	})
 }
 

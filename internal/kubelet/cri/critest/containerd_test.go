@@ -104,7 +104,7 @@ func startContainerd(t *testing.T, name, bin, extra string) subject {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	s := subject{Runtime: cri.New(conn, cri.Config{}), cgroupParent: cgroup}
+	s := subject{Runtime: cri.New(conn, cri.Config{}), cgroupParent: cgroup, pause: pauseImage}
 	awaitReady(t, s)
 	importImages(t, filepath.Join(bin, "ctr"), socket, extra)
 	t.Cleanup(func() { removePods(t, s) })

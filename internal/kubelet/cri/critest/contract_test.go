@@ -26,7 +26,8 @@ const demoImage = "holdfast.local/contract-demo:v1"
 type subject struct {
 	*cri.Runtime
 	cgroupParent string
-	events       bool // it has an event stream
+	events       bool   // it has an event stream
+	pause        string // the image of its sandboxes; empty: it has none
 }
 
 // The containers of the tests. A runtime without processes goes by the name, a
@@ -58,6 +59,7 @@ func contract(t *testing.T, s subject) {
 		{"log", testLog},
 		{"forced removal", testForcedRemoval},
 		{"images", testImages},
+		{"images in use", testImagesInUse},
 		{"events", testEvents},
 		{"lifecycle events", testGenerator},
 	} {

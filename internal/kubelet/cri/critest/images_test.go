@@ -31,3 +31,42 @@ func testImages(t *testing.T, s subject) {
 		t.Errorf("image filesystem = %v, %v", fs, err)
 	}
 }
+
+// testImagesInUse holds that it can be seen which images must not be removed:
+// those of containers, dead ones too, and that of sandboxes.
+func testImagesInUse(t *testing.T, s subject) {
+	p := newPod(t, s)
+	id := p.create("exits0")
+	image, err := s.Image(t.Context(), demoImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests())
+	isUsed := func() bool {
+		used, err := s.UsedImages(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(used, func(ref string) bool { return slices.Contains(names, ref) })
+	}
+	if !isUsed() {
+		t.Error("the image of a container is not in use")
+	}
+	if err := s.RemoveContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if isUsed() {
+		t.Error("the image is in use by a container that is gone")
+	}
+	if s.pause == "" {
+		return
+	}
+	sandbox, err := s.SandboxImage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause, err := s.Image(t.Context(), s.pause)
+	if err != nil || sandbox != s.pause && !pause.GetPinned() {
+		t.Errorf("sandboxes are of %q, and %v, %v is not pinned", sandbox, pause, err)
+	}
+}
