@@ -1,8 +1,9 @@
 // Package ociimage builds container images from files, without a container
 // engine: one layer, written as an archive that is both an OCI image layout
-// and what `docker save` writes, so that every runtime imports it.
+// and what `docker save` writes, so that every runtime imports it. And it says
+// what is in such an archive, whoever wrote it.
 //
-// It reads nothing and writes only to the given writer. The same Image gives
+// It reads and writes nothing but what it is given. The same Image gives
 // the same bytes, whenever and wherever it is built, so the image ID says
 // whether an image that a runtime holds is up to date. All functions may be
 // called at once.

@@ -24,11 +24,7 @@ import (
 
 const (
 	// pollPeriod is how often containerd is asked whether it is ready.
-	pollPeriod    = 20 * time.Millisecond
-	importTimeout = 2 * time.Minute
-	// pinLabel keeps an image from being collected as unused: a machine without
-	// a registry could never get it again.
-	pinLabel = "io.cri-containerd.pinned=pinned"
+	pollPeriod = 20 * time.Millisecond
 )
 
 // connect returns a connection to containerd, made when it is first used.
@@ -130,40 +126,21 @@ func (h *Host) ensureImage(ctx context.Context, client runtimeapi.ImageServiceCl
 		return err
 	}
 	ref := img.Refs[0]
-	if ok, err := pinned(ctx, client, ref, id); ok || err != nil {
+	if has, isPinned, err := image(ctx, client, ref); has == id && isPinned || err != nil {
 		return err
 	}
 	h.cfg.Progress("importing the image " + ref)
-	ctx, cancel := context.WithTimeoutCause(ctx, importTimeout, fmt.Errorf("not done after %s", importTimeout))
-	defer cancel()
-	if err := h.ctr(ctx, &archive, "images", "import", "-"); err != nil {
-		return err
-	}
-	if err := h.ctr(ctx, nil, "images", "label", ref, pinLabel); err != nil {
-		return err
-	}
-	// containerd's CRI part learns of the image by an event.
-	tick := time.NewTicker(pollPeriod)
-	defer tick.Stop()
-	for {
-		if ok, err := pinned(ctx, client, ref, id); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the runtime does not show it: %w", context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
+	return h.importArchive(ctx, client, &archive, []ociimage.Named{{Ref: ref, Written: ref, IDs: []string{id}}})
 }
 
-// pinned reports whether the runtime has the image of this ID under ref, pinned.
-func pinned(ctx context.Context, client runtimeapi.ImageServiceClient, ref, id string) (bool, error) {
+// image returns the ID of the image that the runtime has under ref, and whether
+// it is pinned; an empty ID if there is none.
+func image(ctx context.Context, client runtimeapi.ImageServiceClient, ref string) (id string, pinned bool, err error) {
 	resp, err := client.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
-	return resp.GetImage().GetId() == id && resp.GetImage().GetPinned(), nil
+	return resp.GetImage().GetId(), resp.GetImage().GetPinned(), nil
 }
 
 // ctr runs containerd's own client in the namespace of CRI.
