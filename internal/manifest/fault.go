@@ -21,6 +21,7 @@ const (
 	ReasonDuplicate    Reason = "Duplicate"       // an object that another document already defines
 	ReasonRefused      Reason = "Refused"         // good, but not allowed from this source
 	ReasonNotApplied   Reason = "NotApplied"      // the API did not take it
+	ReasonImageArchive Reason = "ImageArchive"    // no manifest, but an archive of images beside them
 )
 
 // A Fault is one thing that is wrong with one file, and what to do about it.

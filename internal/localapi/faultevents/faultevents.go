@@ -32,6 +32,9 @@ const (
 	ReasonFailedValidation = "FailedValidation"
 	// ReasonHealed is for a fault that is gone.
 	ReasonHealed = "ManifestHealed"
+	// ReasonImageArchive and ReasonImageArchiveHealed are for archives of images.
+	ReasonImageArchive       = "InvalidImageArchive"
+	ReasonImageArchiveHealed = "ImageArchiveHealed"
 )
 
 const (
@@ -147,7 +150,7 @@ func (r *Recorder) write(ctx context.Context) error {
 		if _, ok := wanted[id]; ok {
 			continue
 		}
-		if err := r.create(ctx, corev1.EventTypeNormal, ReasonHealed, "good again, or gone: "+r.shown[id].String()); err != nil {
+		if err := r.create(ctx, corev1.EventTypeNormal, healedOf(r.shown[id]), "good again, or gone: "+r.shown[id].String()); err != nil {
 			return err
 		}
 		delete(r.shown, id)
@@ -159,9 +162,18 @@ func reasonOf(f manifest.Fault) string {
 	switch f.Reason {
 	case manifest.ReasonDuplicate, manifest.ReasonRefused, manifest.ReasonNotApplied, manifest.ReasonInvalid:
 		return ReasonFailedValidation
+	case manifest.ReasonImageArchive:
+		return ReasonImageArchive
 	default:
 		return ReasonInvalid
 	}
+}
+
+func healedOf(f manifest.Fault) string {
+	if f.Reason == manifest.ReasonImageArchive {
+		return ReasonImageArchiveHealed
+	}
+	return ReasonHealed
 }
 
 // create writes one event. One that the API can never take is dropped, with a
