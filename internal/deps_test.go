@@ -59,6 +59,7 @@ var kinds = map[string]string{
 	"internal/retry":                 "leaf",
 	"internal/rungroup":              "leaf",
 	"internal/ociimage":              "leaf",
+	"internal/imagedir":              "stage",
 	"internal/podnet":                "leaf",
 	"internal/runtimehost":           "stage",
 	"internal/testenv":               "leaf",

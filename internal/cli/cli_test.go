@@ -21,6 +21,10 @@ func report() *control.Report {
 			{Namespace: "default", Name: "web-edge-1", Source: "file", Phase: "Running", Ready: 1, Total: 1, Started: now.Add(-time.Minute), IP: "10.85.0.2"},
 			{Namespace: "default", Name: "job", Source: "api", Phase: "Pending", Reason: "ErrImagePull", Total: 2, Message: "no such image"},
 		},
+		Images: []control.Image{
+			{File: "app.tar", State: "imported", Names: []string{"reg.example/app:1", "reg.example/app:2"}},
+			{File: "new.tar", State: "waiting"},
+		},
 		Faults: []control.Fault{{
 			File: "web.yaml", Line: 7, Object: "Pod default/web", Field: "spec.containers[0].imag",
 			Message: "unknown field", Hint: `did you mean "image"?`, Since: now.Add(-5 * time.Minute),
@@ -44,6 +48,10 @@ NAMESPACE   POD          SOURCE   READY   STATUS         RESTARTS   AGE
 default     web-edge-1   file     1/1     Running        0          60s
 default     job          api      0/2     ErrImagePull   0          -
 
+IMAGE ARCHIVE   STATE      IMAGES
+app.tar         imported   reg.example/app:1 reg.example/app:2
+new.tar         waiting    -
+
 Wrong:
   web.yaml:7: Pod default/web: spec.containers[0].imag: unknown field
       did you mean "image"?
@@ -55,7 +63,7 @@ Node edge-1 is not running (root folder /srv/node).
 Nothing is wrong.
 `},
 		"certificates": {format: cli.Wide, edit: func(r *control.Report) {
-			r.Pods, r.Faults, r.Parts = nil, nil, nil
+			r.Pods, r.Faults, r.Parts, r.Images = nil, nil, nil, nil
 			r.Certificates = []control.Certificate{
 				{Name: "ca", File: "/pki/ca.crt"}, {Name: "admin", File: "/pki/admin.crt", Expires: now.AddDate(1, 0, 0)},
 			}
@@ -74,7 +82,7 @@ admin         2027-05-01   /pki/admin.crt
 
 Nothing is wrong.
 `},
-		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts = nil, nil, nil }, want: `
+		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts, r.Images = nil, nil, nil, nil }, want: `
 {
   "node": "edge-1",
   "rootDir": "/var/lib/holdfast",
@@ -86,6 +94,7 @@ Nothing is wrong.
   "manifestDir": "",
   "parts": null,
   "pods": null,
+  "images": null,
   "faults": null
 }
 `},

@@ -44,6 +44,12 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 			return err
 		}
 	}
+	if len(r.Images) > 0 {
+		fmt.Fprintln(w)
+		if err := printImages(w, r.Images); err != nil {
+			return err
+		}
+	}
 	printFaults(w, r.Faults, now)
 	return nil
 }
@@ -84,6 +90,14 @@ func printPods(w io.Writer, pods []control.Pod, format Format, now time.Time) er
 			row = append(row, p.IP, p.Message)
 		}
 		grid.Row(row...)
+	}
+	return grid.Flush()
+}
+
+func printImages(w io.Writer, images []control.Image) error {
+	grid := NewGrid(w, "image archive", "state", "images")
+	for _, i := range images {
+		grid.Row(i.File, i.State, strings.Join(i.Names, " "))
 	}
 	return grid.Flush()
 }

@@ -37,6 +37,7 @@ type Report struct {
 	ManifestDir string    `json:"manifestDir"`
 	Parts       []Part    `json:"parts"`
 	Pods        []Pod     `json:"pods"`
+	Images      []Image   `json:"images"`
 	Faults      []Fault   `json:"faults"`
 
 	Certificates []Certificate `json:"certificates,omitempty"` // the authority first
@@ -84,6 +85,13 @@ type Pod struct {
 	Restarts  int32     `json:"restarts"`
 	IP        string    `json:"ip,omitempty"`
 	Started   time.Time `json:"started,omitzero"`
+}
+
+// An Image is one archive of the folder of images.
+type Image struct {
+	File  string   `json:"file"`
+	State string   `json:"state"` // waiting, importing, imported or wrong
+	Names []string `json:"names"` // of the images that came from it
 }
 
 // A Fault is something wrong that a person can mend, with the place to do it.

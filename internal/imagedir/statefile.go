@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
@@ -37,9 +38,7 @@ func (d *Dir) restore() error {
 	case s.Version > stateVersion:
 		return fmt.Errorf("%s has version %d, and this release reads %d: start the release that wrote it, or delete the file", d.cfg.StateFile, s.Version, stateVersion)
 	}
-	for file, r := range s.Archives {
-		d.records[file] = r
-	}
+	maps.Copy(d.records, s.Archives)
 	d.saved = string(data)
 	return nil
 }

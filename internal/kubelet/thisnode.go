@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -113,6 +115,20 @@ func (k *Kubelet) passProbeResults(ctx context.Context) error {
 			k.workers.Poke(uid)
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// ImagesCame has pods looked at that may have waited for images: these, by
+// their full names, have just come, not by a pull.
+func (k *Kubelet) ImagesCame(refs []string) {
+	for _, pod := range k.loop.Pods() {
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			ref, err := reference.ParseDockerRef(c.Image)
+			if err == nil && slices.Contains(refs, ref.String()) {
+				k.workers.Poke(pod.UID)
+				break
+			}
 		}
 	}
 }

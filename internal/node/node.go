@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/holdfast-dev/holdfast/internal/imagedir"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
 	"github.com/holdfast-dev/holdfast/internal/localapi"
@@ -53,6 +54,7 @@ type node struct {
 	api         *localapi.Server
 	kubelet     *kubelet.Kubelet
 	manifests   *manifestdir.Dir
+	archives    *imagedir.Dir
 	objects     *objects.Applier
 	faultEvents *faultevents.Recorder
 	metrics     *prometheus.Registry
@@ -140,6 +142,7 @@ func (n *node) run(ctx context.Context) error {
 		parts.AddReady("images", rest, n.host.Ready())
 	}
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
+	parts.Add("image archives", n.archives.Run)
 	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
 	parts.Add("readiness", n.announce)
 	if n.cfg.LogFile != "" {
@@ -187,6 +190,7 @@ func (n *node) announce(ctx context.Context) error {
 func (n *node) makeFolders() error {
 	for path, mode := range map[string]os.FileMode{
 		n.in.Path("logs", "pods"): 0o755, n.in.Path("kubelet"): 0o750, n.in.Path("state"): 0o700, n.in.Run(): 0o711,
+		n.in.Path(imagesFolder): 0o755,
 	} {
 		if err := os.MkdirAll(path, mode); err != nil {
 			return fmt.Errorf("make the node's folders: %w", err)

@@ -30,6 +30,6 @@ func Offline(in *instance.Instance) (*control.Report, error) {
 	return &control.Report{
 		Node: cmp.Or(last.NodeName, in.ID), RootDir: in.Root, ID: in.ID, Kubeconfig: in.Kubeconfig(),
 		ManifestDir: cmp.Or(last.ManifestDir, in.ManifestDir()),
-		Parts:       []control.Part{}, Pods: []control.Pod{}, Faults: []control.Fault{{Message: message}},
+		Parts:       []control.Part{}, Pods: []control.Pod{}, Images: []control.Image{}, Faults: []control.Fault{{Message: message}},
 	}, nil
 }

@@ -51,6 +51,7 @@ func (n *node) prepare(ctx context.Context) error {
 	if err := n.prepareManifests(); err != nil {
 		return err
 	}
+	n.prepareArchives()
 	running := n.cfg
 	running.APIPort, running.KubeletPort = new(n.api.Port()), new(n.kubeletPort())
 	return save(n.in, running)

@@ -20,7 +20,7 @@ func (n *node) report(context.Context) control.Report {
 	r := control.Report{
 		Node: n.cfg.NodeName, RootDir: n.in.Root, ID: n.in.ID, PID: os.Getpid(), Version: version.Version, Started: n.started,
 		Kubeconfig: n.in.Kubeconfig(), ManifestDir: n.cfg.ManifestDir,
-		Parts: n.board.Parts(), Faults: n.board.Faults(), Pods: []control.Pod{},
+		Parts: n.board.Parts(), Faults: n.board.Faults(), Pods: []control.Pod{}, Images: []control.Image{},
 	}
 	select {
 	case <-n.made:
@@ -52,6 +52,7 @@ func (n *node) report(context.Context) control.Report {
 	for _, f := range n.kubelet.Faults() {
 		r.Faults = append(r.Faults, control.Fault{Object: f.Object, Message: f.Message, Since: f.Since})
 	}
+	r.Images = n.reportArchives()
 	slices.SortFunc(r.Pods, func(a, b control.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

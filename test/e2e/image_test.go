@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/ociimage"
@@ -36,17 +38,31 @@ func (n *node) importImage(img ociimage.Image) {
 		n.t.Fatal(err)
 	}
 	archive := filepath.Join(n.t.TempDir(), "image.tar")
-	f, err := os.Create(archive)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if _, err := ociimage.Build(f, img); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
+	if err := os.WriteFile(archive, archiveOf(n.t, img), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
 	if out, err := run(n.t, "", ctrBin, "--address", in.Run("containerd.sock"), "--namespace", "k8s.io", "images", "import", archive); err != nil {
 		n.t.Fatalf("ctr images import: %v\n%s", err, out)
 	}
+}
+
+func archiveOf(t *testing.T, img ociimage.Image) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	if _, err := ociimage.Build(&buf, img); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// demoArchive is an archive of the demo program under another name.
+func demoArchive(t *testing.T, refs ...string) []byte {
+	t.Helper()
+	program, err := os.ReadFile(filepath.Join(binDir, "runtime", "demo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archiveOf(t, ociimage.Image{
+		Refs: refs, Files: map[string]ociimage.File{"/demo": {Mode: 0o755, Content: program}}, Entrypoint: []string{"/demo"}, Cmd: []string{"serve"},
+	})
 }

@@ -177,6 +177,14 @@ func (p *puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, ref str
 		return pulled{}, ctx.Err()
 	}
 	if err != nil {
+		if image, _ := p.runtime.Image(ctx, ref); image != nil { // a failure of this too adds nothing
+			if podfiles.PullPolicy(c) != v1.PullAlways { // it came another way, from an archive
+				p.forgive(pod, c)
+				p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled, fmt.Sprintf("Container image %q already present on machine", c.Image))
+				return found(image), nil
+			}
+			err = fmt.Errorf("%w (the image is on this machine; imagePullPolicy IfNotPresent would use it)", err)
+		}
 		return pulled{}, p.note(pod, c, err)
 	}
 	image, err := p.runtime.Image(ctx, got)
@@ -186,15 +194,20 @@ func (p *puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, ref str
 	if err != nil {
 		return pulled{}, p.note(pod, c, err)
 	}
-	p.mu.Lock()
-	delete(p.mu.failed[pod.UID], c.Image)
-	p.mu.Unlock()
+	p.forgive(pod, c)
 	took := time.Since(began).Truncate(time.Millisecond)
 	p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled,
 		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", c.Image, took, took, image.GetSize()))
 	out := found(image)
 	out.ref = got
 	return out, nil
+}
+
+// forgive forgets that pulls of an image failed.
+func (p *puller) forgive(pod *v1.Pod, c *v1.Container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.mu.failed[pod.UID], c.Image)
 }
 
 // note remembers a failed pull.

@@ -61,6 +61,23 @@ func TestImages(t *testing.T) {
 			t.Errorf("got %d pulls, want 1", n)
 		}
 	})
+	t.Run("came another way meanwhile", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.Inject(crifake.Fault{Op: "PullImage", Err: errors.New("no such host"), Match: func(any) bool {
+			w.fake.AddImage(other) // an archive is imported while the registry is asked
+			return true
+		}})
+		w.main().Image = other
+		w.mustSync()
+		w.wantRunning("main")
+	})
+	t.Run("always, and it is there", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.AddImage(other)
+		w.main().Image, w.main().ImagePullPolicy = other, v1.PullAlways
+		w.mustSync()
+		w.wantWait("main", "ErrImagePull", "imagePullPolicy IfNotPresent would use it")
+	})
 	t.Run("no name", func(t *testing.T) {
 		w := newWorld(t, nil)
 		w.main().Image = "A B"

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/imagedir"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+)
+
+// imagesFolder is the folder of image archives, in the root folder.
+const imagesFolder = "images"
+
+// prepareArchives makes what imports the archives of images.
+func (n *node) prepareArchives() {
+	cfg := imagedir.Config{
+		Dir: n.in.Path(imagesFolder), StateFile: n.in.Path("state", "images.json"),
+		Report:   func(faults []manifest.Fault) { n.setFaults("images", faults) },
+		Imported: n.kubelet.ImagesCame, Metrics: n.metrics, Log: n.log.With("part", "images"),
+	}
+	if n.host != nil {
+		cfg.Runtime = n.host
+	} else {
+		socket := strings.TrimPrefix(n.cfg.ContainerRuntimeEndpoint, "unix://")
+		cfg.Unused = imagedir.Unused{
+			Message: "not imported: only the private containerd takes archives, and this node uses another runtime",
+			Hint:    "import it yourself, with containerd by: ctr --address " + socket + " --namespace k8s.io images import",
+		}
+	}
+	n.archives = imagedir.New(cfg)
+}
+
+func (n *node) reportArchives() []control.Image {
+	all := []control.Image{}
+	for _, a := range n.archives.Archives() {
+		all = append(all, control.Image{File: a.File, State: string(a.State), Names: append([]string{}, a.Images...)})
+	}
+	return all
+}
