@@ -39,6 +39,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 )
 
@@ -55,6 +56,10 @@ type Config struct {
 
 	RuntimeEndpoint string // of a CRI v1 runtime: unix:///path
 	CgroupParent    string // above all pods, such as /holdfast-ab12cd
+
+	// HostPorts knows who else has ports of the host. Nil: the runtime's network
+	// is not ours, and nobody is asked.
+	HostPorts *podnet.HostPorts
 
 	Client kubernetes.Interface // with the kubelet's credentials
 	// ServiceHost and ServicePort are where pods reach the API. Empty: the

@@ -116,11 +116,15 @@ func (k *Kubelet) wirePods() {
 		Probes:           k.probes,
 		HostIPs:          k.addresses,
 	})
-	k.syncer = podsync.New(podsync.Config{
+	syncer := podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
 		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
-	})
+	}
+	if k.cfg.HostPorts != nil {
+		syncer.HostPorts = k.cfg.HostPorts
+	}
+	k.syncer = podsync.New(syncer)
 	k.workers = podworker.New(podworker.Config{
 		Log: log.With("part", "podworker"), Syncer: k.syncer, Cache: k.cache, Recorder: k.events,
 		Refresh: k.pleg.Poke, RetryAt: k.retryAt, Finished: k.statuses.SetTerminated,

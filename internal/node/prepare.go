@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/localapi/objects"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
 
@@ -69,8 +70,7 @@ func (n *node) prepareRuntime() (endpoint string, err error) {
 	if cfg.RuntimeDir, err = runtimehost.FindRuntimeDir(); err != nil {
 		return "", err
 	}
-	// Chosen by the time that anything runs.
-	cfg.NodePorts = func() []int { return []int{n.api.Port(), n.kubeletPort()} }
+	cfg.NodePorts = n.nodePorts // chosen by the time that anything runs
 	n.address = n.in.Gateway()
 	n.host = runtimehost.New(cfg)
 	return n.host.Endpoint(), nil
@@ -163,6 +163,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
+	n.kubeletListener = listeners[0]
 	serving, err := n.api.KubeletServing(n.address.String())
 	if err != nil {
 		return err
@@ -180,10 +181,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		Listeners: listeners, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
+		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
 		Metrics: n.metrics, Log: n.log,
 	})
-	n.kubeletListener = listeners[0]
 	return err
 }
 
@@ -210,6 +211,17 @@ func (n *node) kubeletListeners(ctx context.Context, ports []int) (ls []net.List
 		return append(ls, bridge), nil
 	}
 	return nil, fmt.Errorf("serve the kubelet's API: %w (choose another with --kubelet-port, 0 for any)", err)
+}
+
+// nodePorts are the ports on which the node itself listens.
+func (n *node) nodePorts() []int { return []int{n.api.Port(), n.kubeletPort()} }
+
+// hostPorts knows whose the host's ports are, as far as the pods' network is ours.
+func (n *node) hostPorts() *podnet.HostPorts {
+	if n.host == nil {
+		return nil
+	}
+	return &podnet.HostPorts{Net: podnet.Net{ID: n.in.ID, NodePorts: n.nodePorts()}}
 }
 
 func (n *node) kubeletPort() int { return n.kubeletListener.Addr().(*net.TCPAddr).Port }

@@ -128,6 +128,9 @@ func (n Net) removeFirewall(ctx context.Context) (others bool, err error) {
 			return false, err
 		}
 	}
+	if err := n.removeMappings(ctx); err != nil {
+		return false, err
+	}
 	listing, err := iptables(ctx, "filter", "-S")
 	if err != nil {
 		return false, err

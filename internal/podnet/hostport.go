@@ -85,7 +85,7 @@ func (n Net) removeHostPortChains(ctx context.Context) error {
 			return err
 		}
 		for _, args := range removals(listing) {
-			if _, err := run(ctx, "iptables", "", append([]string{"-w", "-t", "nat"}, args...)...); err != nil {
+			if err := natRule(ctx, args); err != nil {
 				return err
 			}
 		}
@@ -108,18 +108,13 @@ func removals(listing string) [][]string {
 			chains = append(chains, []string{"-F", words[1]}, []string{"-X", words[1]})
 		case words[0] == "-A" && words[1] == hostPortChains[0]:
 			return nil // a host port
-		case words[0] == "-A" && !inside && slices.ContainsFunc(hostPortChains, func(c string) bool { return jumpsTo(words, c) }):
+		case words[0] == "-A" && !inside && slices.ContainsFunc(hostPortChains, func(c string) bool { return after(words, "-j") == c }):
 			jumps = append(jumps, append([]string{"-D"}, words[1:]...))
 		}
 	}
 	// All are emptied before any is removed: they may refer to one another.
 	slices.SortStableFunc(chains, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	return append(jumps, chains...)
-}
-
-func jumpsTo(words []string, chain string) bool {
-	i := slices.Index(words, "-j")
-	return i >= 0 && i+1 < len(words) && words[i+1] == chain
 }
 
 // splitWords splits a line of iptables -S at spaces outside double quotes; a

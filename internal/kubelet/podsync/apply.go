@@ -119,7 +119,7 @@ func (r *run) create(ctx context.Context, acts actions) error {
 	if err := r.s.cfg.Folders.MakeLogs(r.pod.Namespace, r.pod.Name, r.pod.UID, ""); err != nil {
 		return fmt.Errorf("make log folder: %w", err)
 	}
-	r.id, err = r.s.cfg.Runtime.RunSandbox(ctx, r.sandbox, "")
+	r.id, err = r.runSandbox(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.s.events.warn(r.pod, reason.FailedCreatePodSandBox, failedSandboxText, err)
@@ -140,6 +140,29 @@ func (r *run) create(ctx context.Context, acts actions) error {
 	// The pod has its network: that is worth knowing before images are pulled.
 	r.s.cfg.Statuses.Report(r.pod, status, r.old)
 	return nil
+}
+
+// runSandbox makes the sandbox, and sees to it that the ports of the host which
+// it takes are nobody else's.
+func (r *run) runSandbox(ctx context.Context) (id string, err error) {
+	ports := r.sandbox.GetPortMappings()
+	if r.pod.Spec.HostNetwork {
+		ports = nil // the pod listens itself
+	}
+	listeners, err := r.s.cfg.HostPorts.Check(ctx, ports)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range listeners {
+		r.s.events.warn(r.pod, reason.HostPortConflict, "%s: it is no longer reached there, the pod is", l)
+	}
+	if id, err = r.s.cfg.Runtime.RunSandbox(ctx, r.sandbox, ""); err != nil {
+		return "", err
+	}
+	if err := r.s.cfg.HostPorts.Confirm(ctx, id, ports); err != nil {
+		return "", errors.Join(err, r.s.cfg.Runtime.StopSandbox(ctx, id))
+	}
+	return id, nil
 }
 
 func (r *run) configure(attempt uint32) ([]podfiles.Warning, error) {

@@ -137,6 +137,16 @@ type results interface {
 	Startup(containerID string) (healthy, known bool)
 }
 
+// hostPorts knows who else has ports of the host.
+type hostPorts interface {
+	// Check returns an error if the pods of another node on this machine have one
+	// of the ports. listeners says who of the host's processes listens on one.
+	Check(ctx context.Context, ports []*runtimeapi.PortMapping) (listeners []string, err error)
+	// Confirm returns an error if somebody else got one of the ports while the
+	// sandbox was made.
+	Confirm(ctx context.Context, sandbox string, ports []*runtimeapi.PortMapping) error
+}
+
 // doer sends the HTTP requests of lifecycle hooks.
 type doer interface {
 	Do(req *http.Request) (*http.Response, error)
@@ -163,6 +173,8 @@ type Config struct {
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
 	// Probes may be nil: no container has probes.
 	Probes probes
+	// HostPorts may be nil: no port of the host is anybody else's.
+	HostPorts hostPorts
 	// HTTP sends the requests of lifecycle hooks. Default: a client without
 	// proxy, which checks no certificate, as upstream's.
 	HTTP doer
@@ -188,6 +200,9 @@ func (c Config) withDefaults() Config {
 	if c.Probes == nil {
 		c.Probes = noProbes{}
 	}
+	if c.HostPorts == nil {
+		c.HostPorts = freePorts{}
+	}
 	if c.HTTP == nil {
 		c.HTTP = hookClient()
 	}
@@ -210,6 +225,14 @@ func (noProbes) Terminate(types.UID)                   {}
 func (noProbes) RemovePod(types.UID)                   {}
 func (noProbes) Liveness(string) (healthy, known bool) { return false, false }
 func (noProbes) Startup(string) (healthy, known bool)  { return false, false }
+
+// freePorts is a host whose ports are all free.
+type freePorts struct{}
+
+func (freePorts) Check(context.Context, []*runtimeapi.PortMapping) ([]string, error) {
+	return nil, nil
+}
+func (freePorts) Confirm(context.Context, string, []*runtimeapi.PortMapping) error { return nil }
 
 // A Syncer makes the steps of pods' lives.
 type Syncer struct {

@@ -44,6 +44,7 @@ const (
 	FailedSync                      = "FailedSync"
 	FailedCreatePodSandBox          = "FailedCreatePodSandBox"
 	FailedPodSandBoxStatus          = "FailedPodSandBoxStatus"
+	HostPortConflict                = "HostPortConflict" // ours
 	FailedKillPod                   = "FailedKillPod"
 	FailedToCreatePodContainer      = "FailedCreatePodContainer"
 	SandboxChanged                  = "SandboxChanged"

@@ -1,0 +1,37 @@
+// Command udpecho sends every UDP packet that comes in on port 7 back to its
+// sender, with the name of this host in front.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+)
+
+func main() {
+	if err := echo(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func echo() error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	conn, err := net.ListenPacket("udp", ":7") //nolint:noctx // it never ends
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.WriteTo([]byte(name+" "+string(buf[:n])), from); err != nil {
+			return err
+		}
+	}
+}
