@@ -71,6 +71,7 @@ func (n *node) prepareRuntime() (endpoint string, err error) {
 		return "", err
 	}
 	cfg.NodePorts = n.nodePorts // chosen by the time that anything runs
+	cfg.Down = n.runtimeDown
 	n.address = n.in.Gateway()
 	n.host = runtimehost.New(cfg)
 	return n.host.Endpoint(), nil

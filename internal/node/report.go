@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -81,6 +82,20 @@ func reportPod(pod *v1.Pod) control.Pod {
 		}
 	}
 	return p
+}
+
+// runtimeDown says what is wrong with the private containerd; "" that nothing is.
+func (n *node) runtimeDown(problem string) {
+	if problem == "" {
+		n.board.SetPart(partRuntime, control.Running, "")
+		n.board.SetFaults(partRuntime, nil)
+		return
+	}
+	n.board.SetPart(partRuntime, control.Failing, problem)
+	n.board.SetFaults(partRuntime, []control.Fault{{
+		Object: "Node " + n.cfg.NodeName, Message: "containerd: " + problem, Since: time.Now(),
+		Hint: "pods run on; none is started, stopped or probed by a command until it is back",
+	}})
 }
 
 // setFaults puts what a finder found on the board.

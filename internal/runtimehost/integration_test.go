@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -492,6 +493,83 @@ func TestHungContainerdIsReplaced(t *testing.T) {
 		t.Errorf("containerd is still process %d, which hangs", got)
 	}
 	n.running(t, container)
+}
+
+// TestContainerdHangsLater stops a containerd that has been well: it accepts and
+// never answers.
+func TestContainerdHangsLater(t *testing.T) {
+	cfg := testConfig(t, "hangs")
+	problems := make(chan string, 100) // as many as there could be
+	cfg.Down = func(problem string) { problems <- problem }
+	h := New(cfg)
+	h.answerTimeout, h.healthPeriod, h.hungLimit = 200*time.Millisecond, 50*time.Millisecond, time.Second
+	stop := start(t, h)
+	defer stop()
+	n := dial(t, h)
+	_, container, _ := n.pod("web", nil, "serve")
+	old := containerdPID(t, cfg)
+	if err := syscall.Kill(old, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "it does not answer since ", "although it runs", ""} {
+		if got := <-problems; !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	if got := containerdPID(t, cfg); got == old {
+		t.Errorf("containerd is still process %d, which hangs", got)
+	}
+	n.running(t, container)
+}
+
+// TestContainerdHangsForAMoment lets it go on before it is too late.
+func TestContainerdHangsForAMoment(t *testing.T) {
+	cfg := testConfig(t, "moment")
+	problems := make(chan string, 100) // as many as there could be
+	cfg.Down = func(problem string) { problems <- problem }
+	h := New(cfg)
+	h.answerTimeout, h.healthPeriod = 200*time.Millisecond, 50*time.Millisecond
+	stop := start(t, h)
+	defer stop()
+	if got := <-problems; got != "" {
+		t.Errorf("told %q of a good start", got)
+	}
+	pid := containerdPID(t, cfg)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-problems; !strings.Contains(got, "it does not answer") {
+		t.Errorf("told %q", got)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-problems; got != "" {
+		t.Errorf("told %q, want that it answers again", got)
+	}
+	if got := containerdPID(t, cfg); got != pid {
+		t.Errorf("containerd is process %d, want still %d", got, pid)
+	}
+}
+
+// TestNoRoom fills the disk below containerd: its log cannot say it.
+func TestNoRoom(t *testing.T) {
+	cfg := testConfig(t, "noroom")
+	if err := os.MkdirAll(cfg.RootDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", cfg.RootDir, "tmpfs", 0, "size=128k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(cfg.RootDir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	err := New(cfg).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "there is no space left in "+cfg.RootDir) {
+		t.Errorf("got %v, want the full disk in it", err)
+	}
 }
 
 func TestBrokenRuntimeSaysWhy(t *testing.T) {

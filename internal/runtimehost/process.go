@@ -94,8 +94,19 @@ func (p *process) stop(ctx context.Context, timeout time.Duration) error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return errors.Join(err, p.close(), <-ended)
 	}
-	return errors.Join(<-ended, p.close())
+	select {
+	case err := <-ended:
+		return errors.Join(err, p.close())
+	case <-time.After(killTimeout): // it waits for a disk, perhaps for ever
+		err := fmt.Errorf("process %d is still there %s after SIGKILL", p.pid, killTimeout)
+		err = errors.Join(err, p.close())
+		<-ended // by the closing
+		return err
+	}
 }
+
+// kill ends a process that hangs. Somebody else waits for its end.
+func (p *process) kill() error { return p.signal(syscall.SIGKILL) }
 
 // adopt returns the running containerd of this instance if it can be kept, and
 // nil if there is none; any other is stopped.

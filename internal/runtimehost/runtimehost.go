@@ -31,6 +31,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/podnet"
@@ -54,6 +55,14 @@ const (
 	// readyTimeout is for a first start on a slow disk; a warm one takes 0.3 s.
 	readyTimeout = time.Minute
 	upkeepPeriod = 30 * time.Second
+	// healthPeriod is how often containerd is asked whether it still answers.
+	healthPeriod = 10 * time.Second
+	// hungLimit is how long containerd may go without an answer before it is
+	// killed and started again. A disk that is slow for a while must not do it.
+	hungLimit = time.Minute
+	// tight is how little room, in bytes, explains that containerd does not
+	// come up.
+	tight = 1 << 20
 )
 
 // A Config says what to run and where. There are no defaults but the two named.
@@ -82,6 +91,9 @@ type Config struct {
 	// Progress is told, in a few words, what takes longer than a moment. It may
 	// be called from any goroutine of Run. Default: nobody is told.
 	Progress func(string)
+	// Down is told what is wrong with containerd whenever that changes; "" when it
+	// is well again. It is called from Run alone. Default: nobody is told.
+	Down func(problem string)
 	// Log is where changes of containerd's state are said.
 	Log *slog.Logger
 }
@@ -89,6 +101,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
+	}
+	if c.Down == nil {
+		c.Down = func(string) {}
 	}
 	if c.NodePorts == nil {
 		c.NodePorts = func() []int { return nil }
@@ -117,9 +132,11 @@ func (c Config) validate() error {
 type Host struct {
 	cfg   Config
 	ready chan struct{} // closed by Run
-	// answerTimeout is how long a running containerd may take to answer before
-	// it is taken for hung and replaced.
+	// answerTimeout is how long a running containerd may take to answer: at a
+	// start it is then replaced, later it is watched for hungLimit.
 	answerTimeout time.Duration
+	healthPeriod  time.Duration
+	hungLimit     time.Duration
 	// stopTimeout is how long containerd may take to end before it is killed; it
 	// needs a moment to close its database.
 	stopTimeout time.Duration
@@ -131,6 +148,8 @@ func New(cfg Config) *Host {
 		cfg:           cfg.withDefaults(),
 		ready:         make(chan struct{}),
 		answerTimeout: 10 * time.Second,
+		healthPeriod:  healthPeriod,
+		hungLimit:     hungLimit,
 		stopTimeout:   10 * time.Second,
 	}
 }
@@ -182,6 +201,7 @@ func (h *Host) Run(ctx context.Context) error {
 			backoff = firstBackoff
 		}
 		h.cfg.Log.Warn("the container runtime is down and is started again", "err", err, "wait", backoff)
+		h.cfg.Down(strings.ReplaceAll(err.Error(), "\n", " | ") + "; it is started again")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -248,17 +268,34 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 		if errors.Is(context.Cause(ctx), errDied) {
 			err = errDied
 		}
-		return fmt.Errorf("%w; the end of %s: %s", err, h.cfg.logFile(), complaints(h.cfg.logFile()))
+		return fmt.Errorf("%w; the end of %s: %s%s", err, h.cfg.logFile(), complaints(h.cfg.logFile()), h.cfg.noRoom())
 	}
-	h.upkeep(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, errDied) {
-		return errDied
+	h.cfg.Down("")
+	var work sync.WaitGroup
+	work.Go(func() { h.upkeep(ctx) })
+	work.Go(func() {
+		if err := h.watchHealth(ctx); err != nil {
+			died(err)
+		}
+	})
+	work.Wait()
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errHung):
+		// Pods go on under their shims.
+		return errors.Join(cause, p.kill())
+	case errors.Is(cause, errDied):
+		return fmt.Errorf("%w (it says why in %s)", errDied, h.cfg.logFile())
 	}
 	return nil
 }
 
-// errDied is returned by attend when containerd has ended.
-var errDied = errors.New("containerd has ended")
+// errDied is returned by attend when containerd has ended, errHung when it runs
+// and does not answer.
+var (
+	errDied = errors.New("containerd has ended")
+	errHung = errors.New("containerd does not answer")
+)
 
 // makeReady waits until containerd answers, and imports our images.
 func (h *Host) makeReady(ctx context.Context) error {
