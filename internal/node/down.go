@@ -21,16 +21,49 @@ import (
 // stopPods stops the pods and the private containerd of a node whose parts
 // have ended.
 func (n *node) stopPods(ctx context.Context, step func(string)) error {
-	var errs []error
-	if n.kubelet != nil {
-		errs = append(errs, n.kubelet.StopPods(ctx, step))
+	stop := func(ctx context.Context) error { return n.kubelet.StopPods(ctx, step) }
+	if n.kubelet == nil {
+		stop = func(context.Context) error { return nil } // the start did not get far
 	}
-	if n.host != nil {
-		step("stopping containerd")
-		errs = append(errs, n.host.Stop(ctx))
+	if n.host == nil {
+		return stop(ctx)
 	}
-	return errors.Join(errs...)
+	return stopRuntime(ctx, n.in, n.log, step, stop)
 }
+
+// stopRuntime stops the pods of a private containerd by stop, and then
+// containerd. If containerd has ended, or does not answer, it is started for
+// that: pods have a right to their grace.
+func stopRuntime(ctx context.Context, in *instance.Instance, log *slog.Logger, step func(string), stop func(context.Context) error) error {
+	cfg := hostConfig(in, log, step)
+	var errFind error
+	cfg.RuntimeDir, errFind = runtimehost.FindRuntimeDir()
+	host := runtimehost.New(cfg)
+	left, err := host.Left()
+	if err != nil {
+		return err
+	}
+	if left {
+		err = errFind
+		started := false
+		if err == nil {
+			started, err = host.Lend(ctx, stop)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		if !started {
+			step(fmt.Sprintf("containerd cannot be started, so that containers are told themselves to end: %v", err))
+			err = host.Terminate(ctx, defaultGrace)
+		}
+	}
+	step("stopping containerd")
+	return errors.Join(err, host.Stop(ctx))
+}
+
+// defaultGrace is how long containers may take to end when nobody can tell how
+// long theirs is.
+const defaultGrace = 30 * time.Second
 
 // Down stops the pods and the private containerd of an instance that no
 // process runs, after a crash perhaps.
@@ -47,21 +80,16 @@ func downLocked(ctx context.Context, in *instance.Instance, step func(string)) e
 	if err != nil {
 		return err
 	}
-	host := runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step))
-	endpoint := last.ContainerRuntimeEndpoint
-	if endpoint == "" {
-		endpoint = host.Endpoint()
-	}
-	if answers(ctx, endpoint) {
-		if err := kubelet.StopAll(ctx, endpoint, step); err != nil {
-			return err
+	if theirs := last.ContainerRuntimeEndpoint; theirs != "" {
+		if !answers(ctx, theirs) {
+			return nil
 		}
+		return kubelet.StopAll(ctx, theirs, step) // the runtime is the user's own and goes on
 	}
-	if last.ContainerRuntimeEndpoint != "" {
-		return nil // the user's own: it goes on
-	}
-	step("stopping containerd")
-	return host.Stop(ctx)
+	endpoint := runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), nil)).Endpoint()
+	return stopRuntime(ctx, in, slog.New(slog.DiscardHandler), step, func(ctx context.Context) error {
+		return kubelet.StopAll(ctx, endpoint, step)
+	})
 }
 
 // answers reports whether somebody listens at a runtime's socket.

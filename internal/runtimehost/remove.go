@@ -49,6 +49,55 @@ func (h *Host) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Lend runs containerd for as long as use needs it: to stop pods in order, say.
+// A running one is adopted, one that hangs is replaced. started is false where
+// containerd could not be had, which err says.
+func (h *Host) Lend(ctx context.Context, use func(context.Context) error) (started bool, err error) {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1) // 1: it never waits for us
+	go func() { ended <- h.Run(running) }()
+	select {
+	case <-h.Ready():
+		err = use(ctx)
+		stop()
+		return true, errors.Join(err, <-ended)
+	case err = <-ended:
+		return false, err
+	}
+}
+
+// Terminate asks the processes of all containers to end, and returns when they
+// have, or after grace.
+func (h *Host) Terminate(ctx context.Context, grace time.Duration) error {
+	if err := h.cfg.validate(); err != nil {
+		return fmt.Errorf("stop containers: %w", err)
+	}
+	limit := time.After(grace)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	told := map[int]bool{}
+	for {
+		pids, err := cgroupProcesses(h.cfg.cgroups())
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if !told[pid] {
+				told[pid] = true
+				_ = syscall.Kill(pid, syscall.SIGTERM) // it may have ended
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit:
+			return nil // whoever asks kills them next
+		case <-tick.C:
+		}
+	}
+}
+
 // Left reports whether containerd, a shim or a container of the instance runs.
 func (h *Host) Left() (bool, error) {
 	if err := h.cfg.validate(); err != nil {
