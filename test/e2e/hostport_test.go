@@ -24,8 +24,9 @@ func otherMachine(t *testing.T) (name, address string) {
 	name = fmt.Sprintf("hf-e2e-%d", os.Getpid())
 	ours, theirs := fmt.Sprintf("hfe%d", os.Getpid()), fmt.Sprintf("hft%d", os.Getpid())
 	address = "198.18.77.1"
+	makeNetwork(t, name)
+	t.Cleanup(func() { deleteNetwork(t, name) })
 	for _, args := range [][]string{
-		{"netns", "add", name},
 		{"link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name},
 		{"address", "add", address + "/30", "dev", ours},
 		{"link", "set", ours, "up"},
@@ -37,11 +38,6 @@ func otherMachine(t *testing.T) (name, address string) {
 			t.Fatalf("ip %s: %s", strings.Join(args, " "), out)
 		}
 	}
-	t.Cleanup(func() {
-		if out, err := run(t, "", "ip", "netns", "delete", name); err != nil {
-			t.Error(out)
-		}
-	})
 	return name, address
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/mounttree"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // fetch returns what an HTTP server answers within a second.
@@ -61,8 +62,40 @@ func (n *node) reboot() *instance.Instance {
 			n.t.Fatal(err)
 		}
 	}
+	if n.netns != "" {
+		deleteNetwork(n.t, n.netns)
+		makeNetwork(n.t, n.netns)
+		return in
+	}
 	forget(n.t, in)
 	return in
+}
+
+// ownNetwork makes a network namespace that has nothing but loopback: no uplink,
+// no default route. A node that lives in it must be made after it.
+func ownNetwork(t *testing.T) (name string) {
+	t.Helper()
+	testenv.Need(t, "root", "ip", "nsenter")
+	name = fmt.Sprintf("hf-e2e-own-%d", os.Getpid())
+	makeNetwork(t, name)
+	t.Cleanup(func() { deleteNetwork(t, name) })
+	return name
+}
+
+func makeNetwork(t *testing.T, name string) {
+	t.Helper()
+	for _, args := range [][]string{{"netns", "add", name}, {"-n", name, "link", "set", "lo", "up"}} {
+		if out, err := run(t, "", "ip", args...); err != nil {
+			t.Fatalf("ip %s: %s", strings.Join(args, " "), out)
+		}
+	}
+}
+
+func deleteNetwork(t *testing.T, name string) {
+	t.Helper()
+	if out, err := run(t, "", "ip", "netns", "delete", name); err != nil {
+		t.Error(out)
+	}
 }
 
 // forget takes away what the kernel keeps of an instance.

@@ -47,6 +47,7 @@ type node struct {
 	name  string
 	flags []string // of up, beside those that every test has
 	env   []string // of every command, beside the test's own
+	netns string   // the network namespace that it lives in; empty: the host's
 }
 
 // newNode returns a node that does not run yet. It is uninstalled when the
@@ -131,7 +132,7 @@ func (n *node) dump() {
 
 // try runs holdfast for this node and returns everything that it printed.
 func (n *node) try(args ...string) (string, error) {
-	return runEnv(n.t, n.env, "", holdfastBin, append([]string{"--root-dir", n.root}, args...)...)
+	return n.run("", holdfastBin, append([]string{"--root-dir", n.root}, args...)...)
 }
 
 // holdfast is try for a command that must succeed.
@@ -161,7 +162,17 @@ func (n *node) kubectlIn(stdin string, args ...string) string {
 }
 
 func (n *node) tryKubectl(stdin string, args ...string) (string, error) {
-	return run(n.t, stdin, kubectlBin, append([]string{"--kubeconfig", filepath.Join(n.root, "admin.kubeconfig")}, args...)...)
+	return n.run(stdin, kubectlBin, append([]string{"--kubeconfig", filepath.Join(n.root, "admin.kubeconfig")}, args...)...)
+}
+
+// run runs a program where the node lives.
+func (n *node) run(stdin, program string, args ...string) (string, error) {
+	n.t.Helper()
+	if n.netns != "" {
+		args = append([]string{"--net=/run/netns/" + n.netns, program}, args...)
+		program = "nsenter"
+	}
+	return runEnv(n.t, n.env, stdin, program, args...)
 }
 
 // run runs a program to its end and returns what it printed, bounded by
