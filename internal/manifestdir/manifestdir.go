@@ -98,7 +98,8 @@ type Dir struct {
 	metrics *metrics
 
 	state     state
-	published bool // at least one set
+	published bool      // at least one set
+	began     time.Time // the first reading
 	saved     []manifest.Document
 }
 
@@ -192,8 +193,15 @@ func (d *Dir) read(ctx context.Context) time.Duration {
 		r = d.scanner.scan()
 		d.watch.update(r)
 	}
-	next, wait := fold(d.state, r, time.Now(), d.cfg.Settle)
-	changed := !next.equal(d.state) || !d.published
+	now := time.Now()
+	if d.began.IsZero() {
+		d.began = now
+	}
+	next, wait := fold(d.state, r, now, d.cfg.Settle)
+	// What went while nobody looked must not be started for the settle time. What
+	// runs goes on meanwhile: nobody takes it for unwanted before the first set.
+	waits := !d.published && wait > 0 && now.Sub(d.began) < d.cfg.Settle
+	changed := !waits && (!next.equal(d.state) || !d.published)
 	d.report(d.state.set, next.set)
 	d.state = next
 	d.save()

@@ -216,6 +216,23 @@ func TestLinkToFileElsewhere(t *testing.T) {
 	r.want("x=3@b.yaml")
 }
 
+// TestRemovedWhileDown reads the first set of a restart: what went meanwhile is
+// not in it, not even for the settle time.
+func TestRemovedWhileDown(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "manifests.json")
+	withState := func(c *Config) { c.StateFile = file }
+	write(t, filepath.Join(dir, "a.yaml"), configMap("a", "1"))
+	write(t, filepath.Join(dir, "b.yaml"), configMap("b", "1"))
+	r := start(t, dir, withState)
+	r.want("a=1@a.yaml b=1@b.yaml")
+	r.stop()
+	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	r = start(t, dir, withState)
+	if got, want := show(state{set: <-r.sets}), "a=1@a.yaml"; got != want {
+		t.Errorf("the first set is %q, want %q", got, want)
+	}
+}
+
 func TestRestart(t *testing.T) {
 	dir, stateDir := t.TempDir(), t.TempDir()
 	file := filepath.Join(stateDir, "manifests.json")

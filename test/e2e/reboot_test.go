@@ -46,17 +46,23 @@ func TestReboot(t *testing.T) {
 	for _, old := range []struct {
 		name, uid string
 	}{{"stays-edge-1", string(stays.UID)}, {"bare", string(bare.UID)}} {
-		pod := n.running(old.name)
-		if string(pod.UID) != old.uid {
-			t.Errorf("pod %s has another UID", old.name)
-		}
-		if got := pod.Status.ContainerStatuses[0]; got.RestartCount != 1 || got.LastTerminationState.Terminated == nil {
-			t.Errorf("pod %s: restart count %d, last state %+v; want 1, and how it ended", old.name, got.RestartCount, got.LastTerminationState)
-		}
+		n.eventually("pod "+old.name+" has started once more", func() error {
+			pod := n.running(old.name)
+			if string(pod.UID) != old.uid {
+				return errors.New("it has another UID")
+			}
+			if got := pod.Status.ContainerStatuses[0]; got.RestartCount != 1 || got.LastTerminationState.Terminated == nil {
+				return fmt.Errorf("restart count %d, last state %+v; want 1, and how it ended", got.RestartCount, got.LastTerminationState)
+			}
+			return nil
+		})
 	}
-	if n.running("edited-edge-1").UID == edited.UID {
-		t.Error("the edited pod has the UID of the old one")
-	}
+	n.eventually("the edited pod is another", func() error {
+		if n.running("edited-edge-1").UID == edited.UID {
+			return errors.New("it has the UID of the old one")
+		}
+		return nil
+	})
 	if out := n.kubectl("exec", "stays-edge-1", "--", "/demo", "cat", "/kept/note"); !strings.Contains(out, "still here") {
 		t.Errorf("the volume holds %q", out)
 	}
@@ -87,6 +93,9 @@ func TestReboot(t *testing.T) {
 		}
 		return nil
 	})
+	if out := n.kubectl("get", "events", "--field-selector", "involvedObject.name=goes-edge-1,reason=Started"); strings.Count(out, "Started") != 1 {
+		t.Errorf("a pod that was removed while the node was down was started:\n%s", out)
+	}
 	// An address for each pod, and no other, is taken.
 	want := []string{n.running("stays-edge-1").Status.PodIP, n.running("edited-edge-1").Status.PodIP, n.running("bare").Status.PodIP}
 	n.eventually("only the pods have addresses", func() error {
