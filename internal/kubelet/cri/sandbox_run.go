@@ -3,9 +3,15 @@ package cri
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// noPauseImage is what to do where a runtime that is not ours has no registry to
+// get its pause image from.
+const noPauseImage = "the configuration of the runtime names its pause image, as sandbox_image: without a registry set it to holdfast.local/pause:1, " +
+	"restart the runtime, and give it that image: holdfast export-image pause | ctr --namespace k8s.io images import -"
 
 // RunSandbox creates and starts a sandbox with the runtime's handler of that
 // name, empty for its default, and returns its ID. It takes up to twice the
@@ -15,7 +21,11 @@ func (r *Runtime) RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxC
 	defer cancel()
 	got, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
-		return "", fmt.Errorf("run sandbox of pod %s/%s: %w", config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), translate(err))
+		err = translate(err)
+		if strings.Contains(err.Error(), "get sandbox image") { // containerd's words
+			err = fmt.Errorf("%w (%s)", err, noPauseImage)
+		}
+		return "", fmt.Errorf("run sandbox of pod %s/%s: %w", config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), err)
 	}
 	return got.GetPodSandboxId(), nil
 }
