@@ -134,7 +134,8 @@ func (k *Kubelet) wirePods() {
 	})
 	k.loop = syncloop.New(syncloop.Config{
 		Log: log.With("part", "syncloop"), Desired: desired.New(sourceFile, sourceAPI), Workers: k.workers,
-		Statuses: k.statuses, Store: k.statuses, Runtime: k.pleg, Mirrors: k.mirrors, Recorder: k.events, Node: k.nodeReference(),
+		Statuses: k.statuses, Store: k.statuses, Runtime: k.pleg, Mirrors: k.mirrors, Resizes: k.statuses, Recorder: k.events,
+		Node:   k.nodeReference(),
 		Events: k.pleg.Events(), Ended: k.workers.Ended(),
 		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
 	})

@@ -1,20 +1,37 @@
 // Package allocation says which resources a pod has on this node, where that is
 // not what its specification asks for: the API lets them be changed while the
-// pod runs, and this version goes on with those that the pod was started with.
+// pod runs, and the node gives what it has room for.
+//
+// What is wanted is the API's specification; what is allocated is what the node
+// has admitted; both become one when the node grants a resize. The containers
+// get there a little later, which is the resize's progress.
 //
 // Everything here is a pure function; any goroutine may call it. Arguments are
 // never changed, and results share with them what is the same.
 package allocation
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Infeasible says, for events and conditions, why a resize is not done.
-const Infeasible = "This version does not change the resources of a running pod: it goes on with those that it was started with. Delete the pod and make it again to change them."
+// A Pending is why a resize that is wanted is not allocated.
+type Pending struct {
+	Reason     string // v1.PodReasonDeferred or v1.PodReasonInfeasible
+	Message    string
+	Generation int64 // of the pod that wants it
+}
+
+// A Progress is how far a resize has come that is allocated and not yet done.
+type Progress struct {
+	Error      string // why it does not get on; empty: it does
+	Generation int64  // of the pod when it was allocated
+}
 
 // Keep returns pod with the resources of started, an earlier version of it.
 func Keep(pod, started *v1.Pod) *v1.Pod {
@@ -60,8 +77,8 @@ func named(containers []v1.Container, name string) *v1.Container {
 }
 
 // FromStatus returns a pod with the resources that its status tells of, which
-// are those that an earlier agent started it with. A container of which the
-// status tells nothing gets what the specification says.
+// are those that an earlier agent gave it. A container of which the status
+// tells nothing gets what the specification says.
 func FromStatus(pod *v1.Pod) *v1.Pod {
 	p := *pod
 	if pod.Status.Resources != nil {
@@ -82,4 +99,39 @@ func told(containers []v1.Container, statuses []v1.ContainerStatus) []v1.Contain
 		}
 	}
 	return all
+}
+
+// Grows reports whether a pod asks for more CPU or memory than an earlier
+// version of it.
+func Grows(pod, started *v1.Pod) bool {
+	before := resourcehelper.PodRequests(started, resourcehelper.PodResourcesOptions{})
+	after := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return after.Cpu().Cmp(*before.Cpu()) > 0 || after.Memory().Cmp(*before.Memory()) > 0
+}
+
+// Tell writes what an event says of a resize: what happened, then the pod's
+// resources and generation in JSON, with why if it is not empty. The form is
+// that of the upstream kubelet's events.
+func Tell(what string, pod *v1.Pod, why string) string {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources,omitzero"`
+	}
+	list := func(containers []v1.Container) []container {
+		var out []container
+		for i := range containers {
+			out = append(out, container{containers[i].Name, containers[i].Resources})
+		}
+		return out
+	}
+	text, err := json.Marshal(struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}{list(pod.Spec.InitContainers), list(pod.Spec.Containers), pod.Generation, why})
+	if err != nil {
+		return what
+	}
+	return fmt.Sprintf("Pod resize %s: %s", what, text)
 }

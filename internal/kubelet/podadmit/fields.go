@@ -151,7 +151,9 @@ var fields = map[string]rule{
 	"container.resources.limits":                         yes,
 	"container.resources.requests":                       yes,
 	"container.resources.claims":                         no,
-	"container.resizePolicy":                             others, // every pod has it by default; it takes effect at a resize
+	"container.resizePolicy":                             yes,
+	"container.resizePolicy.resourceName":                yes,
+	"container.resizePolicy.restartPolicy":               yes,
 	"container.restartPolicy":                            yes,
 	"container.restartPolicyRules":                       yes,
 	"container.restartPolicyRules.action":                but(v1.ContainerRestartRuleActionRestartAllContainers),

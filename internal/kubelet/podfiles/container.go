@@ -52,7 +52,7 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       n.containerResources(pod, c),
+			Resources:       n.Resources(pod, c),
 			SecurityContext: sc,
 		},
 	}

@@ -26,8 +26,9 @@ const (
 	oomBestEffort = 1000
 )
 
-// containerResources returns a container's limits as the runtime takes them.
-func (n *Node) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+// Resources returns a container's limits as the runtime takes them, at its
+// creation and later.
+func (n *Node) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	cpu, memory := *c.Resources.Limits.Cpu(), *c.Resources.Limits.Memory()
 	if r := pod.Spec.Resources; r != nil {
 		// A container without a limit of its own may use the whole pod's.

@@ -11,6 +11,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
@@ -29,7 +30,8 @@ type Input struct {
 	Observed *observed.Status       // nil: nothing is known to run
 	Waits    map[string]reason.Wait // by container name: why it does not run
 	Previous v1.PodStatus           // what was computed last, or else what the API has
-	Wanted   *v1.Pod                // as the API has it, where Pod may have other resources; nil: the same
+	Pending  *allocation.Pending    // a resize that waits; nil: none
+	Progress *allocation.Progress   // a resize that is being done; nil: none
 	Others   []v1.PodCondition      // what the API has; all but the kubelet's own are kept
 	Ended    bool                   // nothing runs, and nothing will run again
 	Probes   prober                 // nil: containers with probes are judged by whether they run
@@ -58,6 +60,9 @@ func Compute(in Input) v1.PodStatus {
 	if pod.Spec.Resources != nil {
 		s.AllocatedResources = pod.Spec.Resources.Requests
 		s.Resources = pod.Spec.Resources.DeepCopy()
+		if in.Progress != nil && in.Previous.Resources != nil {
+			s.Resources = in.Previous.Resources.DeepCopy() // until its containers are there
+		}
 	}
 	setAddresses(&s, &in)
 	s.InitContainerStatuses = containerStatuses(&in, initContainers)

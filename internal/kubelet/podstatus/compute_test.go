@@ -427,31 +427,56 @@ func ends(statuses []v1.ContainerStatus) []string {
 	return got
 }
 
-// TestResizeIsPending holds that the status tells of resources that the API asks
-// for and that the pod does not get, as long as it runs.
-func TestResizeIsPending(t *testing.T) {
+// TestResize holds that the status tells of a resize that waits and of one that
+// is being done, of what the containers have until it is, and of nothing of it
+// once the pod has ended.
+func TestResize(t *testing.T) {
 	memory := func(size string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)}
+			p.Spec.Containers[0].Resources.Requests = p.Spec.Containers[0].Resources.Limits
 		}
 	}
-	p := pod(v1.RestartPolicyNever, "a", memory("64Mi"))
-	in := Input{Pod: p, Observed: seen("a:running"), Wanted: pod(v1.RestartPolicyNever, "a", memory("1Gi")), Now: now}
+	sizes := func(s v1.PodStatus) string {
+		c := s.ContainerStatuses[0]
+		return c.AllocatedResources.Memory().String() + " " + c.Resources.Limits.Memory().String()
+	}
+	in := Input{Pod: pod(v1.RestartPolicyNever, "a", memory("64Mi")), Observed: seen("a:running"), Now: now}
+	in.Pending = &allocation.Pending{Reason: v1.PodReasonDeferred, Message: "no room", Generation: 7}
 	got := Compute(in)
 	_, c := podutil.GetPodCondition(&got, v1.PodResizePending)
-	if c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonInfeasible || c.Message != allocation.Infeasible || c.ObservedGeneration != 3 {
-		t.Errorf("condition = %+v", c)
+	if c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonDeferred || c.Message != "no room" || c.ObservedGeneration != 7 {
+		t.Errorf("pending: %+v", c)
 	}
-	if size := got.ContainerStatuses[0].Resources.Limits.Memory().String(); size != "64Mi" {
-		t.Errorf("resources of the container: %s", size)
+	if got := sizes(got); got != "64Mi 64Mi" {
+		t.Errorf("allocated and had: %s", got)
 	}
 
-	in.Previous, in.Others, in.Wanted = got, got.Conditions, p
-	back := Compute(in)
-	if _, c := podutil.GetPodCondition(&back, v1.PodResizePending); c != nil {
-		t.Errorf("taken back: %+v", c)
+	in.Pod, in.Previous, in.Others = pod(v1.RestartPolicyNever, "a", memory("1Gi")), got, got.Conditions
+	in.Pending, in.Progress = nil, &allocation.Progress{Generation: 8}
+	granted := Compute(in)
+	if _, c := podutil.GetPodCondition(&granted, v1.PodResizePending); c != nil {
+		t.Errorf("granted, and pending: %+v", c)
 	}
-	in.Wanted, in.Observed = pod(v1.RestartPolicyNever, "a", memory("1Gi")), seen("dead a:0")
+	if _, c := podutil.GetPodCondition(&granted, v1.PodResizeInProgress); c == nil || c.Reason != "" || c.ObservedGeneration != 8 {
+		t.Errorf("in progress: %+v", c)
+	}
+	if got := sizes(granted); got != "1Gi 64Mi" {
+		t.Errorf("allocated and had: %s", got)
+	}
+
+	in.Previous, in.Progress = granted, &allocation.Progress{Error: "in use", Generation: 8}
+	fails := Compute(in)
+	if _, c := podutil.GetPodCondition(&fails, v1.PodResizeInProgress); c == nil || c.Reason != v1.PodReasonError || c.Message != "in use" {
+		t.Errorf("fails: %+v", c)
+	}
+
+	in.Previous, in.Progress = fails, nil
+	done := Compute(in)
+	if got := sizes(done); got != "1Gi 1Gi" || len(done.Conditions) != 5 {
+		t.Errorf("done: %s, %+v", got, done.Conditions)
+	}
+	in.Progress, in.Pending, in.Observed = &allocation.Progress{}, &allocation.Pending{}, seen("dead a:0")
 	if ended := Compute(in); len(ended.Conditions) != 5 {
 		t.Errorf("ended: %+v", ended.Conditions)
 	}

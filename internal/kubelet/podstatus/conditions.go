@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
-	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
@@ -44,20 +44,38 @@ func conditions(s *v1.PodStatus, in *Input) []v1.PodCondition {
 		readyToStart(in), initialized(s, in), ready(in, containers, all), containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
-	if in.Wanted != nil && !terminal(s) && allocation.Differs(in.Wanted, in.Pod) {
-		made = append(made, v1.PodCondition{
-			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: allocation.Infeasible,
-		})
-	}
+	made = append(made, resizes(s, in)...)
 	for i := range made {
 		c := &made[i]
-		c.ObservedGeneration = in.Pod.Generation
+		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
 		c.LastTransitionTime = metav1.NewTime(in.Now)
 		if _, old := podutil.GetPodCondition(&in.Previous, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
 	return append(all, made...)
+}
+
+// resizes tells of a resize that waits and of one that is being done. A pod
+// that has ended has neither.
+func resizes(s *v1.PodStatus, in *Input) []v1.PodCondition {
+	if terminal(s) {
+		return nil
+	}
+	var made []v1.PodCondition
+	if p := in.Pending; p != nil {
+		made = append(made, v1.PodCondition{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation,
+		})
+	}
+	if p := in.Progress; p != nil {
+		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: p.Generation}
+		if p.Error != "" {
+			c.Reason, c.Message = v1.PodReasonError, p.Error
+		}
+		made = append(made, c)
+	}
+	return made
 }
 
 // readyToStart tells whether the pod has the one sandbox that it should have.

@@ -126,6 +126,9 @@ func (c *containerInput) fromRuntime() v1.ContainerStatus {
 		VolumeMounts:       volumeMounts(c.spec),
 		User:               user(run),
 	}
+	if c.Progress != nil && c.old != nil && c.old.ContainerID == s.ContainerID && c.old.Resources != nil {
+		s.Resources = c.old.Resources.DeepCopy() // what it has while it is being resized
+	}
 	switch {
 	case len(c.ran) > 1:
 		s.LastTerminationState = c.state(c.ran[1])

@@ -30,9 +30,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
@@ -98,6 +98,9 @@ type entry struct {
 	status v1.PodStatus // as last computed; meaningless while pod is nil
 	api    *v1.Pod      // as the API has it, of a static pod its mirror; nil: not there
 
+	pending  *allocation.Pending  // a resize that waits; nil: none
+	progress *allocation.Progress // a resize that is being done; nil: none
+
 	rejected bool // it was not admitted: nothing is observed of it
 	finished bool // nothing is left of it on this node
 	fresh    bool // a new instance of a UID that had finished: what was told before is not of it
@@ -139,12 +142,26 @@ func (m *Manager) Report(pod *v1.Pod, status *observed.Status, waits map[string]
 	in.Others = pod.Status.Conditions
 	if e.api != nil {
 		in.Others = e.api.Status.Conditions
-		if !staticpod.IsStatic(pod) {
-			in.Wanted = e.api
-		}
 	}
+	in.Pending, in.Progress = e.pending, e.progress
 	m.setLocked(e, pod, Compute(in))
 	return *e.status.DeepCopy()
+}
+
+// SetPending says which resize of a pod waits, nil: none. The next Report tells
+// of it.
+func (m *Manager) SetPending(uid types.UID, pending *allocation.Pending) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entryLocked(uid).pending = pending
+}
+
+// SetProgress says which resize of a pod is being done, nil: none. The next
+// Report tells of it.
+func (m *Manager) SetProgress(uid types.UID, progress *allocation.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entryLocked(uid).progress = progress
 }
 
 // Reject makes a pod that was not admitted Failed, with upstream's message. It

@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
@@ -271,29 +271,31 @@ func TestDeadlineOfManager(t *testing.T) {
 	}
 }
 
-// TestResizeInAPI holds that the condition of a resize that is not done comes
-// and goes with what the API asks for.
+// TestResizeInAPI holds that the conditions of a resize come and go.
 func TestResizeInAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, pod(v1.RestartPolicyAlways, "a"))
 		defer func() { w.stop() }()
-		started := w.api.get("web")
-		w.Observe(started)
-		w.Report(started, seen("a:running"), nil)
-		synctest.Wait()
-		for _, memory := range []string{"1Gi", "0"} {
-			wanted := w.api.get("web").DeepCopy()
-			wanted.Spec.Containers[0].Resources.Limits = nil
-			if memory != "0" {
-				wanted.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
-			}
-			w.Observe(w.api.put(wanted))
-			w.Report(started, seen("a:running"), nil)
+		p := w.api.get("web")
+		w.Observe(p)
+		report := func(pending, progress bool) {
+			t.Helper()
+			w.Report(p, seen("a:running"), nil)
 			synctest.Wait()
 			status := w.api.get("web").Status
-			if _, c := podutil.GetPodCondition(&status, v1.PodResizePending); (c != nil) != (memory != "0") {
-				t.Errorf("limit %s: condition = %v", memory, c)
+			for kind, want := range map[v1.PodConditionType]bool{v1.PodResizePending: pending, v1.PodResizeInProgress: progress} {
+				if _, c := podutil.GetPodCondition(&status, kind); (c != nil) != want {
+					t.Errorf("%s: condition = %v", kind, c)
+				}
 			}
 		}
+		report(false, false)
+		w.SetPending(p.UID, &allocation.Pending{Reason: v1.PodReasonDeferred, Message: "no room"})
+		report(true, false)
+		w.SetPending(p.UID, nil)
+		w.SetProgress(p.UID, &allocation.Progress{})
+		report(false, true)
+		w.SetProgress(p.UID, nil)
+		report(false, false)
 	})
 }

@@ -27,19 +27,26 @@ type run struct {
 	old     map[string]reason.Wait // of the last run
 	waits   map[string]reason.Wait // the same until it is known better
 	retryAt time.Time
+
+	narrow bool // the pod's cgroup has to shrink once its containers have
 }
 
 func (r *run) do(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	acts := plan(r.pod, r.status, r.s.cfg.Probes, podPauses{r.s.crash, r.pod}, time.Now())
+	acts := plan(planInput{
+		pod: r.pod, status: r.status, probes: r.s.cfg.Probes, pauses: podPauses{r.s.crash, r.pod}, sizes: r.sizes, now: time.Now(),
+	})
 	if err := r.stop(ctx, acts); err != nil {
 		return err
 	}
 	r.remove(ctx, acts.removals)
 	if acts.killPod && !acts.createSandbox {
 		return nil
+	}
+	if err := r.resize(ctx, acts.resizes); err != nil {
+		return err
 	}
 	r.s.cfg.Probes.AddPod(r.pod)
 	r.id = acts.sandboxID
@@ -260,6 +267,7 @@ func (r *run) startOne(ctx context.Context, st start) error {
 	if err != nil {
 		return &startError{wait: reason.Wait{Reason: reason.CreateContainerError, Message: err.Error()}, event: err.Error(), err: err}
 	}
+	r.s.rememberSize(r.pod.UID, id, config.GetLinux().GetResources())
 	if st.previous != nil && st.previous.State == observed.Exited {
 		// Only now: what never got this far was no new run that could crash.
 		r.s.crash.lengthen(r.pod.UID, backoffKey(st.container), st.previous.FinishedAt, time.Now())

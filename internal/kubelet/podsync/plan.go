@@ -26,7 +26,14 @@ type actions struct {
 	sandboxID     string // the one to use, without createSandbox
 	attempt       uint32 // the sandbox's
 
-	starts []start // in this order
+	resizes []resize // in this order
+	starts  []start  // in this order
+}
+
+// A resize changes what a running container may use.
+type resize struct {
+	id, name   string
+	want, have *runtimeapi.LinuxContainerResources // have is nil where it is not known
 }
 
 // A kill stops a container.
@@ -61,8 +68,8 @@ type pauses interface {
 
 // plan decides what to do to a pod that is to run. It follows the upstream
 // kubelet's rules of sandboxes, init containers, sidecars and restart policies.
-func plan(pod *v1.Pod, status *observed.Status, probes results, pauses pauses, now time.Time) actions {
-	p := planner{pod: pod, status: status, probes: probes}
+func plan(in planInput) actions {
+	p := planner{pod: in.pod, status: in.status, probes: in.probes, sizes: in.sizes}
 	p.sandbox()
 	if p.out.createSandbox || p.out.killPod {
 		p.fresh()
@@ -72,14 +79,26 @@ func plan(pod *v1.Pod, status *observed.Status, probes results, pauses pauses, n
 			p.regular()
 		}
 	}
-	p.out.removals = deadOnes(pod, status, p.out)
+	p.out.removals = deadOnes(in.pod, in.status, p.out)
 	for i := range p.out.starts {
-		pause(pod, &p.out.starts[i], pauses, now)
+		pause(in.pod, &p.out.starts[i], in.pauses, in.now)
 	}
+	sortResizes(p.out.resizes)
 	return p.out
 }
 
+// A planInput is all that a plan is made from.
+type planInput struct {
+	pod    *v1.Pod
+	status *observed.Status
+	probes results
+	pauses pauses
+	sizes  sizes
+	now    time.Time
+}
+
 type planner struct {
+	sizes  sizes
 	pod    *v1.Pod
 	status *observed.Status
 	probes results
@@ -228,6 +247,9 @@ func (p *planner) unfit(c *v1.Container, last *observed.ContainerStatus) (messag
 	if healthy, known := p.probes.Startup(last.ID); known && !healthy && c.StartupProbe != nil {
 		return fmt.Sprintf("Container %s failed startup probe", c.Name), c.StartupProbe, restart
 	}
+	if p.resize(c, last) {
+		return fmt.Sprintf(resizeRestartText, c.Name), nil, true
+	}
 	return "", nil, false
 }
 
@@ -288,7 +310,11 @@ func (p *planner) initState(c *v1.Container, last *observed.ContainerStatus) (re
 	again := true
 	switch last.State {
 	case observed.Running:
-		return sidecar && p.sidecar(c, last), false
+		if !sidecar {
+			p.resize(c, last) // none of these may ask to be restarted for it
+			return false, false
+		}
+		return p.sidecar(c, last), false
 	case observed.Exited:
 		if !sidecar && last.ExitCode == 0 {
 			return true, false
@@ -321,6 +347,9 @@ func (p *planner) sidecar(c *v1.Container, last *observed.ContainerStatus) bool 
 		message = fmt.Sprintf("Init container %s definition changed", c.Name)
 	} else if healthy, known := p.probes.Liveness(last.ID); started && c.LivenessProbe != nil && known && !healthy {
 		message, probe = fmt.Sprintf("Init container %s failed liveness probe", c.Name), c.LivenessProbe
+	}
+	if message == "" && p.resize(c, last) {
+		message = fmt.Sprintf(resizeRestartText, c.Name)
 	}
 	if message != "" {
 		p.out.kills = append(p.out.kills, kill{id: last.ID, name: c.Name, message: message, probe: probe})

@@ -88,7 +88,7 @@ func (m *model) misfortune(r *rand.Rand) string {
 // apply makes a plan, checks it and does it.
 func (m *model) apply() string {
 	m.t.Helper()
-	acts := plan(m.pod, m.status, noProbes{}, planPauses{}, epoch)
+	acts := plan(planInput{pod: m.pod, status: m.status, probes: noProbes{}, pauses: planPauses{}, now: epoch})
 	for i := range m.status.Containers {
 		c := &m.status.Containers[i]
 		killed := acts.killPod || slices.ContainsFunc(acts.kills, func(k kill) bool { return k.id == c.ID })
@@ -171,7 +171,7 @@ func (m *model) settle(history string) {
 			break
 		}
 	}
-	last := plan(m.pod, m.status, noProbes{}, planPauses{}, epoch)
+	last := plan(planInput{pod: m.pod, status: m.status, probes: noProbes{}, pauses: planPauses{}, now: epoch})
 	if got := show(last); got != "" && got != "killPod" {
 		m.t.Fatalf("does not settle: %s\n%s", got, history)
 	}

@@ -277,7 +277,7 @@ func TestPlan(t *testing.T) {
 				test.change(pod)
 			}
 			status := planStatus(pod, test.status)
-			got := plan(pod, status, planProbes{results: test.probes}, test.pauses, epoch.Add(5*time.Second))
+			got := plan(planInput{pod: pod, status: status, probes: planProbes{results: test.probes}, pauses: test.pauses, now: epoch.Add(5 * time.Second)})
 			if diff := cmp.Diff(show(got), test.want); diff != "" {
 				t.Errorf("got -, want +:\n%s", diff)
 			}
@@ -287,7 +287,9 @@ func TestPlan(t *testing.T) {
 
 func TestPlanSaysWhyItWaits(t *testing.T) {
 	pod := planPod("Always: a")
-	got := plan(pod, planStatus(pod, "s0:ready a=exit1"), noProbes{}, planPauses{"a": 20 * time.Second}, epoch.Add(5*time.Second))
+	got := plan(planInput{
+		pod: pod, status: planStatus(pod, "s0:ready a=exit1"), probes: noProbes{}, pauses: planPauses{"a": 20 * time.Second}, now: epoch.Add(5 * time.Second),
+	})
 	if len(got.starts) != 1 {
 		t.Fatalf("got %q, want one start", show(got))
 	}

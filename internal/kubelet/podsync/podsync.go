@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -51,6 +52,14 @@ type containers interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	resizable
+}
+
+type resizable interface {
+	// UpdateResources changes what a running container may use.
+	UpdateResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error
+	// MemoryUsage returns how many bytes a running container uses.
+	MemoryUsage(ctx context.Context, id string) (uint64, error)
 }
 
 type images interface {
@@ -78,11 +87,13 @@ type volumes interface {
 // sees to it that the API learns of it. waits is by container name.
 type statuses interface {
 	Report(pod *v1.Pod, status *observed.Status, waits map[string]reason.Wait) v1.PodStatus
+	// SetProgress says, for the next Report, which resize is being done, nil: none.
+	SetProgress(uid types.UID, progress *allocation.Progress)
 }
 
 // cgroups makes and removes pods' cgroups.
 type cgroups interface {
-	// Ensure returns the pod's cgroup as the runtime names it.
+	// Ensure returns the pod's cgroup as the runtime names it, with the pod's limits.
 	Ensure(pod *v1.Pod) (parent string, err error)
 	Remove(uid types.UID) error
 }
@@ -181,6 +192,7 @@ type Config struct {
 
 	MountNotice time.Duration // when waiting for volumes becomes an event; default 2 s
 	MountWait   time.Duration // when waiting for volumes, to come or to go, becomes a failure; default 2 min 3 s, as upstream's
+	ResizeRetry time.Duration // pause before a resize that failed is tried again; default 10 s
 	ConfigRetry time.Duration // pause before a container that misses an object is tried again; default 1 s
 	OrphanGrace time.Duration // grace period of a pod that only the runtime knows, where its containers note none; default 30 s
 
@@ -208,6 +220,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.MountNotice = cmp.Or(c.MountNotice, 2*time.Second)
 	c.MountWait = cmp.Or(c.MountWait, 2*time.Minute+3*time.Second)
+	c.ResizeRetry = cmp.Or(c.ResizeRetry, 10*time.Second)
 	c.ConfigRetry = cmp.Or(c.ConfigRetry, time.Second)
 	c.OrphanGrace = cmp.Or(c.OrphanGrace, 30*time.Second)
 	c.CrashBackoff = cmp.Or(c.CrashBackoff, 10*time.Second)
@@ -254,6 +267,11 @@ type memory struct {
 	waits   map[string]reason.Wait // by container: why it does not run
 	retryAt time.Time              // when to look again though nothing happens; zero: never
 	hooked  map[string]bool        // container IDs whose preStop hook has run
+
+	allocated *v1.Pod                                        // of the last step
+	progress  *allocation.Progress                           // of a resize that is not done yet
+	told      *allocation.Progress                           // the one that was reported
+	sizes     map[string]*runtimeapi.LinuxContainerResources // by container ID: what it was given by this process
 }
 
 // New returns a Syncer.

@@ -20,18 +20,19 @@ import (
 // has to wait, for the end of a back-off or for an object, is no error: RetryAt
 // then says when to call again.
 func (s *Syncer) SyncPod(ctx context.Context, pod, _ *v1.Pod, status *observed.Status) (terminal bool, err error) {
-	api := s.cfg.Statuses.Report(pod, status, s.waits(pod.UID))
+	old := s.waits(pod.UID)
+	r := &run{s: s, pod: pod, status: status, node: s.cfg.Node(), old: old, waits: old}
+	r.beginResize()
+	api := s.cfg.Statuses.Report(pod, status, old)
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return true, nil
 	}
-	old := s.waits(pod.UID)
-	r := &run{s: s, pod: pod, status: status, node: s.cfg.Node(), old: old, waits: old}
 	err = r.do(ctx)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
 	s.remember(pod.UID, r.waits, r.retryAt)
-	if !maps.Equal(r.old, r.waits) {
+	if r.endResize() || !maps.Equal(r.old, r.waits) {
 		s.cfg.Statuses.Report(pod, r.status, r.waits)
 	}
 	return false, err
@@ -46,8 +47,10 @@ func (r *run) prepare(ctx context.Context) error {
 			return fmt.Errorf(networkNotReadyText, err)
 		}
 	}
+	wide, narrow := r.widest()
+	r.narrow = narrow
 	var err error
-	if r.cgroup, err = r.s.cfg.Cgroups.Ensure(r.pod); err != nil {
+	if r.cgroup, err = r.s.cfg.Cgroups.Ensure(wide); err != nil {
 		r.s.events.warn(r.pod, reason.FailedToCreatePodContainer, "unable to ensure pod container exists: %v", err)
 		return fmt.Errorf("make cgroup: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
@@ -41,16 +42,17 @@ type world struct {
 	pod     *v1.Pod
 	root    string
 
-	mu      sync.Mutex // guards the fields below
-	log     []string   // what volumes and cgroups were asked, in order
-	waits   map[string]reason.Wait
-	phase   v1.PodPhase
-	mount   error // why volumes are not ready
-	paths   map[string]string
-	parts   []podvolumes.SubPath // that were asked for
-	partErr error
-	secrets map[string]*v1.Secret
-	maps    map[string]*v1.ConfigMap
+	mu                 sync.Mutex // guards the fields below
+	log                []string   // what volumes and cgroups were asked, in order
+	waits              map[string]reason.Wait
+	phase              v1.PodPhase
+	progress, reported *allocation.Progress // as set, and as of the last Report
+	mount              error                // why volumes are not ready
+	paths              map[string]string
+	parts              []podvolumes.SubPath // that were asked for
+	partErr            error
+	secrets            map[string]*v1.Secret
+	maps               map[string]*v1.ConfigMap
 }
 
 func newWorld(t *testing.T, change func(*Config)) *world {
@@ -130,11 +132,22 @@ func (v *worldVolumes) Unmount(context.Context, types.UID) error {
 func (s *worldStatuses) Report(_ *v1.Pod, _ *observed.Status, waits map[string]reason.Wait) v1.PodStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits = maps.Clone(waits)
+	s.waits, s.reported = maps.Clone(waits), s.progress
 	return v1.PodStatus{Phase: s.phase}
 }
 
+func (s *worldStatuses) SetProgress(_ types.UID, progress *allocation.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress = progress
+}
+
 func (c *worldCgroups) Ensure(pod *v1.Pod) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if limit := podfiles.Containers(pod)[0].Resources.Limits.Memory(); !limit.IsZero() {
+		c.log = append(c.log, "cgroup "+limit.String())
+	}
 	return "/kubepods/pod" + string(pod.UID), nil
 }
 

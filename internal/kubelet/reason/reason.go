@@ -60,11 +60,14 @@ const (
 	NodeReady                       = "NodeReady"
 	NodeNotReady                    = "NodeNotReady"
 	Starting                        = "Starting"
-	ResizeInfeasible                = "ResizeInfeasible"
 	ContainerGCFailed               = "ContainerGCFailed"
 	ImageGCFailed                   = "ImageGCFailed"
 	InvalidDiskCapacity             = "InvalidDiskCapacity"
 	FreeDiskSpaceFailed             = "FreeDiskSpaceFailed"
+	ResizeStarted                   = "ResizeStarted"
+	ResizeDeferred                  = "ResizeDeferred"
+	ResizeCompleted                 = "ResizeCompleted"
+	ResizeError                     = "ResizeError"
 )
 
 // Reasons of events about what upstream's kubelet has no word for.

@@ -1,13 +1,17 @@
 package syncloop
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
@@ -85,39 +89,135 @@ func (w *world) wantEvents(want ...string) {
 	}
 }
 
-// TestResize holds that a pod goes on with the resources that it was started
-// with, and that this is told once for each change.
+// pending is what was told of a pod's resize.
+func (w *world) pending() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resize == nil {
+		return ""
+	}
+	return w.resize.Reason + ": " + w.resize.Message
+}
+
+func wantsMemory(version, memory string, generation int64) *v1.Pod {
+	return sized(version, memory, func(p *v1.Pod) { p.Generation = generation })
+}
+
+// TestResize holds that a resize is granted if there is room, and that it is
+// told once for each change, and as long as it lasts, if there is not.
 func TestResize(t *testing.T) {
-	const refused = "Warning ResizeInfeasible " + allocation.Infeasible
+	resources := func(memory string, generation int) string {
+		return fmt.Sprintf(`{"containers":[{"name":"c","resources":{"limits":{"memory":%q}}}],"generation":%d`, memory, generation)
+	}
+	started := func(memory string, generation int) string {
+		return "Normal ResizeStarted Pod resize started: " + resources(memory, generation) + "}"
+	}
+	deferred := func(memory string, generation int, why string) string {
+		return fmt.Sprintf(`Warning ResizeDeferred Pod resize Deferred: %s,"error":%q}`, resources(memory, generation), why)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ctx := t.Context()
-		w.Deliver(ctx, "api", []*v1.Pod{sized("1", "64Mi", nil)})
+		give := func(p *v1.Pod, others ...*v1.Pod) { w.Deliver(ctx, "api", append(others, p)) }
+		w.Deliver(ctx, "file", nil)
+		give(wantsMemory("1", "64Mi", 1))
 		w.wantMemory("64Mi")
-		w.Deliver(ctx, "api", []*v1.Pod{sized("2", "1Gi", func(p *v1.Pod) { p.Generation = 2 })})
-		w.wantMemory("64Mi")
-		w.wantEvents(refused)
-		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/db" || got[0].Message != allocation.Infeasible {
+		give(wantsMemory("2", "1Gi", 2))
+		w.wantMemory("1Gi")
+		w.wantEvents(started("1Gi", 2))
+
+		w.mu.Lock()
+		w.refused = map[string]string{"db": "alone"}
+		w.mu.Unlock()
+		other := pod("o", "other")
+		give(wantsMemory("3", "2Gi", 3), other)
+		w.wantMemory("1Gi")
+		w.wantEvents(deferred("2Gi", 3, "beside other"))
+		if got, want := w.pending(), "Deferred: beside other"; got != want {
+			t.Errorf("pending: got %q, want %q", got, want)
+		}
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/db" || got[0].Message != "its resize waits: beside other" {
 			t.Errorf("faults: %v", got)
 		}
-		w.Deliver(ctx, "api", []*v1.Pod{sized("3", "1Gi", func(p *v1.Pod) { p.Generation, p.Status.Phase = 2, v1.PodRunning })})
+		give(sized("4", "2Gi", func(p *v1.Pod) { p.Generation, p.Status.Phase = 3, v1.PodRunning }), other)
+		w.wantMemory("1Gi")
+		w.wantEvents()
+		give(wantsMemory("5", "3Gi", 4), other)
+		w.wantEvents(deferred("3Gi", 4, "beside other"))
+		give(wantsMemory("6", "1Gi", 5), other) // taken back
+		w.wantMemory("1Gi")
+		if got := w.Faults(); len(got) != 0 || w.pending() != "" {
+			t.Errorf("faults: %v, pending %q", got, w.pending())
+		}
+		give(wantsMemory("7", "2Gi", 6), other)
+		w.wantEvents(deferred("2Gi", 6, "beside other"))
+		give(wantsMemory("7", "2Gi", 6)) // the other one goes
+		w.mu.Lock()
+		w.infos = map[types.UID]lifecycle.Info{"a": w.infos["a"]}
+		w.mu.Unlock()
+		time.Sleep(3 * time.Second) // housekeeping
+		w.wantMemory("2Gi")
+		w.wantEvents(started("2Gi", 6))
+		if got := w.pending(); got != "" {
+			t.Errorf("pending: %q", got)
+		}
+	})
+}
+
+// TestResizeWaitsForAllSources holds that room is given away only when all that
+// may need it are known.
+func TestResizeWaitsForAllSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Deliver(t.Context(), "api", []*v1.Pod{wantsMemory("1", "64Mi", 1)})
+		w.Deliver(t.Context(), "api", []*v1.Pod{wantsMemory("2", "1Gi", 2)})
 		w.wantMemory("64Mi")
 		w.wantEvents()
-		w.Deliver(ctx, "api", []*v1.Pod{sized("4", "2Gi", func(p *v1.Pod) { p.Generation = 3 })})
-		w.wantEvents(refused)
-		w.Deliver(ctx, "api", []*v1.Pod{sized("5", "64Mi", func(p *v1.Pod) { p.Generation = 4 })}) // taken back
-		w.wantMemory("64Mi")
-		if got := w.Faults(); len(got) != 0 {
-			t.Errorf("faults: %v", got)
+		w.Deliver(t.Context(), "file", nil)
+		w.wantMemory("1Gi")
+	})
+}
+
+// TestResizeOrder holds that those come first that take nothing, then the more
+// important.
+func TestResizeOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		version := 0
+		all := func(sizes map[string]string) []*v1.Pod {
+			var pods []*v1.Pod
+			for name, memory := range sizes {
+				version++
+				p := pod(name, name)
+				p.ResourceVersion = fmt.Sprint(version)
+				p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: memoryOf(memory).Limits}}}
+				if name == "important" {
+					p.Spec.Priority = new(int32(1000))
+				}
+				pods = append(pods, p)
+			}
+			return pods
 		}
-		w.Deliver(ctx, "api", []*v1.Pod{sized("6", "2Gi", func(p *v1.Pod) { p.Generation = 5 })})
-		w.wantEvents(refused)
+		w.Deliver(t.Context(), "api", all(map[string]string{"plain": "1Gi", "important": "1Gi", "shrinks": "1Gi"}))
+		w.Deliver(t.Context(), "api", all(map[string]string{"plain": "2Gi", "important": "2Gi", "shrinks": "512Mi"}))
+		synctest.Wait()
+		w.mu.Lock()
+		w.asked = nil
+		w.mu.Unlock()
+		w.Deliver(t.Context(), "file", nil)
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if diff := cmp.Diff(w.asked, []types.UID{"shrinks", "important", "plain"}); diff != "" {
+			t.Errorf("order: got -, want +:\n%s", diff)
+		}
 	})
 }
 
 // TestResizeBeforeARestart holds that a new agent goes on with what an earlier
-// one started the pod with, and that a pod that does not run is started with
-// what is wanted.
+// one gave the pod until the resize is granted, and that a pod that does not
+// run is started with what is wanted.
 func TestResizeBeforeARestart(t *testing.T) {
 	resized := func() *v1.Pod {
 		return sized("2", "1Gi", func(p *v1.Pod) {
@@ -126,15 +226,18 @@ func TestResizeBeforeARestart(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, has("a", "db", observed.Running))
-		w.Deliver(t.Context(), "api", []*v1.Pod{resized()})
+		w.refused = map[string]string{"db": "alone"}
+		w.Deliver(t.Context(), "api", []*v1.Pod{resized(), pod("o", "other")})
+		w.Deliver(t.Context(), "file", nil)
 		w.wantMemory("64Mi")
-		if len(w.recorder.Events) != 1 {
-			t.Errorf("%d events, want one", len(w.recorder.Events))
+		if got, want := w.pending(), "Deferred: beside other"; got != want {
+			t.Errorf("pending: got %q, want %q", got, want)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, has("a", "db", observed.Exited))
 		w.Deliver(t.Context(), "api", []*v1.Pod{resized()})
+		w.Deliver(t.Context(), "file", nil)
 		w.wantMemory("1Gi")
 		w.wantEvents()
 	})

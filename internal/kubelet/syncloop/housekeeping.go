@@ -18,6 +18,10 @@ import (
 // each time that a pod ends, as the list of the runtime is a little behind.
 func (l *Loop) keepHouse(orphans bool) {
 	l.retryRejected()
+	if len(l.resizes) > 0 {
+		l.settle()
+		l.publish()
+	}
 	if !l.allSeen() {
 		l.setMirrors()
 		return // a source that is silent may want any of what is there

@@ -10,7 +10,8 @@
 //   - Nothing is taken away because a source is silent: pods, mirrors and
 //     folders that nobody wants go only when every source has been seen.
 //   - A pod that runs already is adopted: nobody asks for its admission again.
-//   - A pod keeps the resources that it was admitted with.
+//   - A pod has the resources that it was admitted with until a resize is
+//     admitted too.
 //   - A static pod starts only after what the runtime has of an older one of its
 //     name has ended, even if that was made by an earlier agent.
 //   - No call of it waits for the API, a disk or the runtime.
@@ -32,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
@@ -67,6 +69,11 @@ type runtime interface {
 	Healthy() error // nil once it was listed, and as long as that works
 }
 
+// resizes are told which resizes wait, and why. The call does not block.
+type resizes interface {
+	SetPending(uid types.UID, pending *allocation.Pending) // nil: none
+}
+
 // mirrors keep the static pods visible in the API. The call does not block.
 type mirrors interface {
 	Set(static, ending, mirrors []*v1.Pod, prune bool)
@@ -82,6 +89,7 @@ type Config struct {
 	Store    statusStore
 	Runtime  runtime
 	Mirrors  mirrors               // nil: there is no API
+	Resizes  resizes               // nil: nobody is told
 	Recorder record.EventRecorder  // nil: no events
 	Node     *v1.ObjectReference   // which events about left-overs are about; nil: none are made
 	Events   <-chan observed.Event // changes that the runtime reports
@@ -112,6 +120,9 @@ func (c Config) withDefaults() Config {
 	if c.Mirrors == nil {
 		c.Mirrors = noMirrors{}
 	}
+	if c.Resizes == nil {
+		c.Resizes = noResizes{}
+	}
 	c.Housekeeping = cmp.Or(c.Housekeeping, 2*time.Second)
 	c.ListPoll = cmp.Or(c.ListPoll, 20*time.Millisecond)
 	c.StallAfter = cmp.Or(c.StallAfter, 5*time.Minute)
@@ -121,6 +132,10 @@ func (c Config) withDefaults() Config {
 type noMirrors struct{}
 
 func (noMirrors) Set(_, _, _ []*v1.Pod, _ bool) {}
+
+type noResizes struct{}
+
+func (noResizes) SetPending(types.UID, *allocation.Pending) {}
 
 // A Loop is the sync loop.
 type Loop struct {
@@ -132,7 +147,7 @@ type Loop struct {
 	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
 	mirrors  map[string]*v1.Pod    // by namespace/name
 	rejected map[types.UID]rejection
-	resizes  map[types.UID]resize   // those that are not done
+	resizes  map[types.UID]*resize  // those that are not allocated
 	seen     sets.Set[string]       // sources whose updates were taken
 	told     map[faultKey]time.Time // faults of which an event was made, and when
 
@@ -166,7 +181,7 @@ func New(cfg Config) *Loop {
 		pods:     map[types.UID]*v1.Pod{},
 		mirrors:  map[string]*v1.Pod{},
 		rejected: map[types.UID]rejection{},
-		resizes:  map[types.UID]resize{},
+		resizes:  map[types.UID]*resize{},
 		seen:     sets.New[string](),
 		told:     map[faultKey]time.Time{},
 	}
@@ -244,7 +259,7 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Faults returns the pods that are left out, clash, or were resized in vain, as
+// Faults returns the pods that are left out, clash, or wait for a resize, as
 // of the last set.
 func (l *Loop) Faults() []fault.Fault {
 	l.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
@@ -41,8 +42,9 @@ type world struct {
 	infos   map[types.UID]lifecycle.Info
 	runtime []observed.Pod
 	listErr error
-	asked   []types.UID       // whose admission was asked for
-	refused map[string]string // by pod name: why it is not admitted
+	resize  *allocation.Pending // what was told last
+	asked   []types.UID         // whose admission was asked for
+	refused map[string]string   // by pod name: why it is not admitted
 	stored  map[types.UID]v1.PodStatus
 }
 
@@ -54,7 +56,7 @@ func newWorld(t *testing.T, running ...observed.Pod) *world {
 	}
 	w.Loop = New(Config{
 		Log: slog.New(slog.DiscardHandler), Desired: desired.New("file", "api"),
-		Workers: w, Statuses: w, Store: store{w}, Runtime: runtimeList{w}, Mirrors: w, Recorder: w.recorder,
+		Workers: w, Statuses: w, Store: store{w}, Runtime: runtimeList{w}, Mirrors: w, Resizes: w, Recorder: w.recorder,
 		Events: w.events, Ended: w.ended, Admit: w.admit,
 		Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
 	})
@@ -138,6 +140,12 @@ func (w *world) ObserveMirror(p, m *v1.Pod) {
 }
 
 func (w *world) Reject(p *v1.Pod, why, _ string) { w.record("reject %s %s", p.UID, why) }
+
+func (w *world) SetPending(_ types.UID, pending *allocation.Pending) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resize = pending
+}
 
 func (w *world) Admit(uid types.UID) { w.record("admit %s", uid) }
 

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
@@ -26,6 +25,7 @@ func (l *Loop) take(s set) {
 		l.seen.Insert(u.Source)
 	}
 	l.seen.Insert(s.source) // an empty set, or one without news, was seen, too
+	l.settle()
 	l.tellFaults()
 	l.publish()
 	l.setMirrors()
@@ -84,9 +84,11 @@ func (l *Loop) add(pods []*v1.Pod) {
 		}
 		return cmp.Compare(a.CreationTimestamp.Unix(), b.CreationTimestamp.Unix())
 	})
+	// All of them first: each takes room that another's resize may want.
+	l.adoptAllocations(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return !running.Has(p.UID) }))
 	for _, p := range pods {
 		l.observe(p)
-		p = l.allocated(p, running.Has(p.UID))
+		p = l.allocated(p)
 		l.pods[p.UID] = p
 		if !running.Has(p.UID) && !ends(p) && !l.admit(p) {
 			continue
@@ -115,7 +117,7 @@ func (l *Loop) create(p *v1.Pod) {
 
 func (l *Loop) update(p *v1.Pod) {
 	l.observe(p)
-	p = l.allocated(p, false)
+	p = l.allocated(p)
 	l.pods[p.UID] = p
 	if _, ok := l.rejected[p.UID]; ok && staticpod.IsStatic(p) {
 		if l.admit(p) {
@@ -130,7 +132,7 @@ func (l *Loop) update(p *v1.Pod) {
 // others may be readiness gates.
 func (l *Loop) reconcile(p *v1.Pod) {
 	l.observe(p)
-	p = l.allocated(p, false)
+	p = l.allocated(p)
 	l.pods[p.UID] = p
 	if len(p.Spec.ReadinessGates) > 0 {
 		l.cfg.Workers.Poke(p.UID)
@@ -140,7 +142,7 @@ func (l *Loop) reconcile(p *v1.Pod) {
 func (l *Loop) remove(p *v1.Pod) {
 	delete(l.pods, p.UID)
 	delete(l.rejected, p.UID)
-	delete(l.resizes, p.UID)
+	l.forgetResize(p.UID)
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: p})
 }
 
@@ -265,8 +267,8 @@ func (l *Loop) faults() []fault.Fault {
 		faults = append(faults, fault.Fault{Object: fault.Pod(f.Pod.Namespace, f.Pod.Name), Message: f.Message, Since: l.told[keyOf(f)]})
 	}
 	for uid, r := range l.resizes {
-		if p := l.pods[uid]; p != nil {
-			faults = append(faults, fault.Fault{Object: fault.Pod(p.Namespace, p.Name), Message: allocation.Infeasible, Since: r.since})
+		if p := l.pods[uid]; p != nil && r.pending.Message != "" {
+			faults = append(faults, fault.Fault{Object: fault.Pod(p.Namespace, p.Name), Message: "its resize waits: " + r.pending.Message, Since: r.since})
 		}
 	}
 	return faults

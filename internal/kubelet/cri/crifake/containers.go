@@ -36,6 +36,7 @@ type Program struct {
 	IgnoresTerm bool   // runs to the end of the grace period when stopped
 	Output      string // written to the log when it starts
 	Fails       string // why it cannot be started; empty: it can
+	Memory      uint64 // bytes that it uses
 }
 
 // An Exit is how a container ended.
@@ -325,6 +326,21 @@ func (s *runtimeService) UpdateContainerResources(_ context.Context, req *runtim
 	}
 	c.config.Linux.Resources = proto.CloneOf(req.GetLinux())
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+// ContainerStats tells of memory alone.
+func (s *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	c, err := s.fake.containerLocked(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	used := &runtimeapi.UInt64Value{Value: max(s.fake.programs[c.config.GetMetadata().GetName()].Memory, 4096)}
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{
+		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.config.GetMetadata()},
+		Memory:     &runtimeapi.MemoryUsage{UsageBytes: used, WorkingSetBytes: used},
+	}}, nil
 }
 
 func (s *runtimeService) ReopenContainerLog(_ context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {

@@ -55,6 +55,7 @@ func contract(t *testing.T, s subject) {
 		{"wrong order", testWrongOrder},
 		{"commands", testExecSync},
 		{"streams", testStreams},
+		{"resources", testResources},
 		{"network", testNetwork},
 		{"log", testLog},
 		{"forced removal", testForcedRemoval},
