@@ -69,11 +69,10 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 	if cfg.MemoryMiB == 0 {
 		cfg.MemoryMiB = 2048
 	}
-	user, err := os.UserCacheDir()
+	cache, err := cacheDir()
 	if err != nil {
 		return nil, err
 	}
-	cache := filepath.Join(user, "holdfast-guest")
 	m := &Machine{cfg: cfg}
 	if m.kernel, err = fetchKernel(ctx, cache); err != nil {
 		return nil, fmt.Errorf("the machine's kernel: %w", err)
@@ -95,6 +94,21 @@ func New(ctx context.Context, cfg Config) (*Machine, error) {
 		}
 	}
 	return m, nil
+}
+
+// Fetch downloads what New would download, so that it needs no network later.
+func Fetch(ctx context.Context) error {
+	cache, err := cacheDir()
+	if err == nil {
+		_, err = fetchKernel(ctx, cache)
+	}
+	return err
+}
+
+// cacheDir returns the folder of what is the same for every machine.
+func cacheDir() (string, error) {
+	user, err := os.UserCacheDir()
+	return filepath.Join(user, "holdfast-guest"), err
 }
 
 // Compile builds a static program for the machine with "go build", or with "go

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,18 @@ spec:
       resources:
         requests: {cpu: 100m, memory: 16Mi}
         limits: {cpu: 500m, memory: 64Mi}
+`
+
+const leaver = `apiVersion: v1
+kind: Pod
+metadata:
+  name: leaver
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: app
+      image: holdfast.local/demo:latest
+      args: [sleep, forever]
 `
 
 // patience bounds every wait for the node. The machine is slow, and so may be its
@@ -91,27 +104,33 @@ func (n *node) write(name, content string) {
 // names, and returns the pod.
 func (n *node) running(name, not string) *v1.Pod {
 	n.t.Helper()
-	var last string
+	pod := new(v1.Pod)
+	n.eventually("pod "+name+" is Ready", []string{"holdfast", "kubectl", "get", "pod", name, "-o", "json"}, func(stdout string) bool {
+		*pod = v1.Pod{}
+		if err := json.Unmarshal([]byte(stdout), pod); err != nil {
+			n.t.Fatalf("%v in %s", err, stdout)
+		}
+		return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.PodReady && c.Status == v1.ConditionTrue && pod.Status.ContainerStatuses[0].ContainerID != not
+		})
+	})
+	return pod
+}
+
+// eventually waits until a command succeeds and prints what is wanted.
+func (n *node) eventually(what string, argv []string, wanted func(stdout string) bool) {
+	n.t.Helper()
+	var last guest.Result
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
-		result, err := n.m.Run(n.t.Context(), guest.Command{Argv: []string{"holdfast", "kubectl", "get", "pod", name, "-o", "json"}})
-		if err != nil {
+		var err error
+		if last, err = n.m.Run(n.t.Context(), guest.Command{Argv: argv}); err != nil {
 			n.t.Fatal(err)
 		}
-		if last = result.Stdout + result.Stderr; result.Code != 0 {
-			continue
-		}
-		pod := new(v1.Pod)
-		if err := json.Unmarshal([]byte(result.Stdout), pod); err != nil {
-			n.t.Fatalf("%v in %s", err, last)
-		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && pod.Status.ContainerStatuses[0].ContainerID != not {
-				return pod
-			}
+		if last.Code == 0 && wanted(last.Stdout) {
+			return
 		}
 	}
-	n.t.Fatalf("pod %s is not Ready within %v: %s", name, patience, last)
-	return nil
+	n.t.Fatalf("%s: not within %v: %s%s", what, patience, last.Stdout, last.Stderr)
 }
 
 // TestNode takes a node through what befalls a machine that nobody watches: no
@@ -119,7 +138,9 @@ func (n *node) running(name, not string) *v1.Pod {
 func TestNode(t *testing.T) {
 	n := newNode(t)
 	n.write("talker.yaml", talker)
+	n.write("leaver.yaml", leaver)
 	n.up()
+	n.running("leaver-edge-1", "")
 	pod := n.running("talker-edge-1", "")
 	n.expectLog()
 	group := "/sys/fs/cgroup/holdfast-*/kubepods/burstable/pod*"
@@ -134,11 +155,24 @@ func TestNode(t *testing.T) {
 	boot(t, n.m)
 	pod = n.again(pod)
 
-	t.Log("reboot")
+	t.Log("reboot, and one pod's file removed meanwhile")
 	if err := n.m.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	sh(t, n.m, "rm /var/lib/holdfast/manifests/leaver.yaml")
 	n.again(pod)
+	n.eventually("nothing is left of the pod whose file is gone", []string{"sh", "-ec", `
+		holdfast kubectl get pods -o name
+		cd /var/lib/holdfast; find kubelet/pods logs/pods -maxdepth 1 -mindepth 1`},
+		func(stdout string) bool {
+			return strings.Count(stdout, "\n") == 3 && !strings.Contains(stdout, "leaver")
+		})
+
+	t.Log("uninstall")
+	run(t, n.m, guest.Command{Argv: []string{"holdfast", "uninstall", "--yes"}, Timeout: patience})
+	if left := sh(t, n.m, "cd /sys/fs/cgroup; ls -d holdfast-* 2>&- || true; ls /run/holdfast 2>&- || true; ls /sys/class/net; iptables-save | grep -i holdfast || true; grep -v ' /var/lib/holdfast ' /proc/mounts | grep holdfast || true"); left != "lo\n" {
+		t.Errorf("the machine after uninstall, which should have its loopback alone:\n%s", left)
+	}
 }
 
 func (n *node) expectLog() {

@@ -28,6 +28,10 @@ var parts = []part{
 	{"internal/testenv", ""},
 	{"internal/kubelet/podcgroup", ""},
 	{"internal/kubelet/hoststats", ""},
+	{"internal/kubelet/podsync", "TestRealRuntime"},
+	{"internal/kubelet", ""},
+	{"internal/runtimehost", ""},
+	{"internal/podnet", ""},
 	{"internal/kubelet/cri/critest", "TestBundledContainerd"},
 }
 

@@ -18,6 +18,7 @@ import (
 )
 
 const usage = `usage: go run ./test/guest/cmd [--dir DIR] [COMMAND ARG...]
+       go run ./test/guest/cmd --fetch
 
 Boots an emulated machine with bin/holdfast and bin/runtime in /opt/holdfast,
 and runs COMMAND in it, or a shell on its console ("exit" ends the machine,
@@ -31,9 +32,16 @@ func main() {
 		flag.PrintDefaults()
 	}
 	dir := flag.String("dir", "", "folder that keeps the machine's disk for the next time (default: a new one, removed at the end)")
+	fetch := flag.Bool("fetch", false, "only download the machine's kernel, so that later runs need no network")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	code, err := run(ctx, *dir, flag.Args())
+	var code int
+	var err error
+	if *fetch {
+		err = guest.Fetch(ctx)
+	} else {
+		code, err = run(ctx, *dir, flag.Args())
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
