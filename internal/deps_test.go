@@ -21,6 +21,8 @@ var kinds = map[string]string{
 	"internal/docs":                  "leaf", // tests alone
 	"internal/cli":                   "leaf",
 	"internal/control":               "leaf",
+	"internal/doctor":                "leaf",
+	"internal/sdnotify":              "leaf",
 	"internal/node":                  "root",
 	"internal/node/board":            "state",
 	"internal/node/controlserver":    "stage",

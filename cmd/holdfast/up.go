@@ -59,6 +59,17 @@ takes them over. "holdfast down" stops them.`,
 			return runNode(cmd, cfg, &f)
 		},
 	}
+	f.bindSettings(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.detach, "detach", false, "run in the background, and return when the node is ready")
+	flags.BoolVar(&f.detached, "detached", false, "")
+	flags.Lookup("detached").Hidden = true
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log decisions too")
+	return cmd
+}
+
+// bindSettings gives cmd the flags that say what the node is.
+func (f *upFlags) bindSettings(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "file with these settings, see docs/configuration.md; flags win over it")
 	flags.StringVar(&f.manifestDir, "manifest-dir", "", `folder to read pods from (default "<root-dir>/manifests")`)
@@ -67,11 +78,6 @@ takes them over. "holdfast down" stops them.`,
 	flags.IntVar(&f.kubeletPort, "kubelet-port", node.DefaultKubeletPort, "port of the kubelet's API, 0 for any free one")
 	flags.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of a runtime that is there already, such as unix:///run/containerd/containerd.sock (default a private containerd)")
 	flags.StringVar(&f.podCIDR, "pod-cidr", "", "subnet of the pods' addresses, such as 10.99.0.0/24 (default a free /24, chosen once)")
-	flags.BoolVar(&f.detach, "detach", false, "run in the background, and return when the node is ready")
-	flags.BoolVar(&f.detached, "detached", false, "")
-	flags.Lookup("detached").Hidden = true
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log decisions too")
-	return cmd
 }
 
 // settings returns the file's settings with the flags that were given on top.

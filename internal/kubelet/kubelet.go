@@ -150,6 +150,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 // Ready is closed once the API has the node as ready.
 func (k *Kubelet) Ready() <-chan struct{} { return k.node.Ready() }
 
+// Synced is closed once the pods of every source were taken: what ran before is
+// known, and what is missing is being started.
+func (k *Kubelet) Synced() <-chan struct{} { return k.loop.Synced() }
+
+// Healthy returns an error if the sync loop does not turn.
+func (k *Kubelet) Healthy() error { return k.loop.Healthy() }
+
 // SetManifests takes the documents of the manifest folder, all that are in
 // force. Until it is called the source "file" has not been seen, and no pod is
 // removed.

@@ -37,6 +37,9 @@ var programs = []string{
 	"cni/bridge", "cni/host-local", "cni/portmap",
 }
 
+// Programs returns what a runtime folder must hold, as paths in it.
+func Programs() []string { return slices.Clone(programs) }
+
 // checkPrograms reports every program that is missing.
 func (c Config) checkPrograms() error {
 	if !filepath.IsAbs(c.RuntimeDir) {

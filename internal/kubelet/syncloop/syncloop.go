@@ -143,6 +143,9 @@ type Loop struct {
 	sets  chan set  // to the loop; no buffer: Deliver returns when the set was taken
 	sweep wake.Bell // to the sweeper
 
+	synced   chan struct{} // closed by allTaken
+	allTaken func()        // every source was taken
+
 	// The loop's own, without a lock.
 	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
 	mirrors  map[string]*v1.Pod    // by namespace/name
@@ -174,7 +177,10 @@ type faultKey struct {
 
 // New returns a loop that does nothing until Run.
 func New(cfg Config) *Loop {
+	synced := make(chan struct{})
 	return &Loop{
+		synced:   synced,
+		allTaken: sync.OnceFunc(func() { close(synced) }),
 		cfg:      cfg.withDefaults(),
 		sets:     make(chan set),
 		sweep:    wake.NewBell(),
@@ -244,6 +250,9 @@ func (l *Loop) markTurn() {
 	defer l.mu.Unlock()
 	l.mu.turned = time.Now()
 }
+
+// Synced is closed once the pods of every source were handed to their workers.
+func (l *Loop) Synced() <-chan struct{} { return l.synced }
 
 // Healthy returns an error if the loop has not turned for a long time, or not
 // yet.

@@ -29,6 +29,9 @@ func (l *Loop) take(s set) {
 	l.tellFaults()
 	l.publish()
 	l.setMirrors()
+	if l.allSeen() {
+		l.allTaken()
+	}
 }
 
 func (l *Loop) dispatch(u desired.Update) {
