@@ -10,6 +10,7 @@ GO          ?= go
 GOBUILD     := CGO_ENABLED=0 $(GO) build
 LINT        := $(BIN)/tools/golangci-lint
 ROOT_DIR    ?= /var/lib/holdfast
+PREFIX      ?= /usr
 
 
 help: ## list the targets
@@ -35,6 +36,14 @@ $(BIN)/holdfast:
 
 runtime: ## build containerd, its shim, runc and the CNI plugins into bin/runtime
 	@./runtime/build.sh $(BIN)/runtime
+
+# BUILT=1 installs what is in bin/ as it is.
+install: $(if $(BUILT),,build) ## install binary, runtime and systemd unit (DESTDIR=, PREFIX=/usr)
+	install -D -m 0755 $(BIN)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
+	mkdir -p $(DESTDIR)$(PREFIX)/libexec/holdfast
+	cp -RL $(BIN)/runtime/. $(DESTDIR)$(PREFIX)/libexec/holdfast/
+	install -d $(DESTDIR)/lib/systemd/system
+	sed 's|/usr/bin/holdfast|$(PREFIX)/bin/holdfast|' deploy/systemd/holdfast.service > $(DESTDIR)/lib/systemd/system/holdfast.service
 
 ## ---- for developers
 
@@ -87,4 +96,4 @@ $(LINT): tools/go.mod
 	@mkdir -p $(BIN)/tools
 	@CGO_ENABLED=0 $(GO) build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help up test deps build runtime unit integration e2e guest guest-test fuzz bench fmt lint verify check big clean
+.PHONY: help up test deps install build runtime unit integration e2e guest guest-test fuzz bench fmt lint verify check big clean

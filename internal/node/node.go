@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/holdfast-dev/holdfast/internal/imagedir"
 	"github.com/holdfast-dev/holdfast/internal/instance"
@@ -29,6 +30,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
 	"github.com/holdfast-dev/holdfast/internal/node/heapkeeper"
+	"github.com/holdfast-dev/holdfast/internal/node/servicemanager"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
@@ -57,12 +59,16 @@ type node struct {
 	archives    *imagedir.Dir
 	objects     *objects.Applier
 	faultEvents *faultevents.Recorder
+	manager     *servicemanager.Notifier
 	metrics     *prometheus.Registry
 
 	podsListener    net.Listener // of the API, on the node's address
 	kubeletListener net.Listener // of the kubelet's API, on loopback
 
+	admin rest.Interface // of the API, as the administrator
+
 	made  chan struct{} // closed when every part is there to be asked
+	read  chan bool     // gets once whether the manifest folder could be read
 	ready chan struct{} // closed by announce
 }
 
@@ -76,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	n := &node{
-		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), made: make(chan struct{}), ready: make(chan struct{}),
+		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), made: make(chan struct{}), read: make(chan bool, 1), ready: make(chan struct{}),
 		board: board.New(partRuntime, partAPI, partManifests, partKubelet),
 	}
 	if err := n.makeFolders(); err != nil {
@@ -139,7 +145,7 @@ func (n *node) run(ctx context.Context) error {
 	if n.host != nil {
 		// A pod that starts before the pause image is there fails, and then
 		// waits out a back-off many times as long.
-		parts.AddReady("images", rest, n.host.Ready())
+		parts.AddReady("images", pause, n.host.Ready())
 	}
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
 	parts.Add("image archives", n.archives.Run)
@@ -148,41 +154,13 @@ func (n *node) run(ctx context.Context) error {
 	if n.cfg.LogFile != "" {
 		parts.Add("log file", logfile.New(logfile.Config{Path: n.cfg.LogFile, File: os.Stderr, Log: n.log.With("part", "logfile")}).Run)
 	}
+	parts.Add("service manager", n.manager.Run)
 	parts.Add("heap", heapkeeper.New(heapkeeper.Config{Ready: n.ready, Log: n.log.With("part", "heap")}).Run)
 	return parts.Run(ctx)
 }
 
-// rest is a part that does nothing: it is there to be waited for.
-func rest(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// patience is how long a start may take before it says what it waits for, and
-// the pause until it says so again.
-const patience = 10 * time.Second
-
-// announce says once that the node is ready for pods, and until then what keeps
-// it from that.
-func (n *node) announce(ctx context.Context) error {
-	waits := []<-chan struct{}{n.kubelet.Ready()}
-	if n.host != nil {
-		waits = append(waits, n.host.Ready())
-	}
-	tick := time.NewTicker(patience)
-	defer tick.Stop()
-	for len(waits) > 0 {
-		select {
-		case <-waits[0]:
-			waits = waits[1:]
-		case <-tick.C:
-			n.cfg.Progress("still waiting: " + obstacle(n.report(ctx)))
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	close(n.ready)
-	n.cfg.Ready(n.in)
+// pause is a part that does nothing: it is there to be waited for.
+func pause(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }

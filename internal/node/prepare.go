@@ -53,6 +53,9 @@ func (n *node) prepare(ctx context.Context) error {
 		return err
 	}
 	n.prepareArchives()
+	if err := n.prepareManager(); err != nil {
+		return err
+	}
 	running := n.cfg
 	running.APIPort, running.KubeletPort = new(n.api.Port()), new(n.kubeletPort())
 	return save(n.in, running)
@@ -238,6 +241,7 @@ func (n *node) prepareManifests() error {
 	if err != nil {
 		return err
 	}
+	n.admin = events.CoreV1().RESTClient()
 	n.faultEvents = faultevents.New(faultevents.Config{
 		Node: n.cfg.NodeName, Events: events.CoreV1().Events(metav1.NamespaceDefault), Log: n.log.With("part", "faultevents"),
 	})
@@ -258,5 +262,9 @@ func (n *node) publish(_ context.Context, set manifestdir.Set) {
 	if set.Known {
 		n.kubelet.SetManifests(set.Documents)
 		n.objects.Update(set.Documents)
+	}
+	select {
+	case n.read <- set.Known:
+	default: // it was read before
 	}
 }
