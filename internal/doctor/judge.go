@@ -38,8 +38,10 @@ func root(h Host) Finding {
 	if h.EUID == 0 {
 		return ok("root", "runs as root")
 	}
-	return Finding{"root", Error, fmt.Sprintf("runs as user %d", h.EUID),
-		"containers, mounts and the network are root's; some of what follows cannot be seen either", "sudo holdfast doctor"}
+	return Finding{
+		"root", Error, fmt.Sprintf("runs as user %d", h.EUID),
+		"containers, mounts and the network are root's; some of what follows cannot be seen either", "sudo holdfast doctor",
+	}
 }
 
 // needed are the capabilities without which pods do not start
@@ -48,8 +50,18 @@ var needed = []struct {
 	bit  uint
 	name string
 }{
-	{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {3, "CAP_FOWNER"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"},
-	{12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {18, "CAP_SYS_CHROOT"}, {19, "CAP_SYS_PTRACE"}, {21, "CAP_SYS_ADMIN"}, {27, "CAP_MKNOD"},
+	{0, "CAP_CHOWN"},
+	{1, "CAP_DAC_OVERRIDE"},
+	{3, "CAP_FOWNER"},
+	{5, "CAP_KILL"},
+	{6, "CAP_SETGID"},
+	{7, "CAP_SETUID"},
+	{12, "CAP_NET_ADMIN"},
+	{13, "CAP_NET_RAW"},
+	{18, "CAP_SYS_CHROOT"},
+	{19, "CAP_SYS_PTRACE"},
+	{21, "CAP_SYS_ADMIN"},
+	{27, "CAP_MKNOD"},
 }
 
 func privileges(h Host) Finding {
@@ -65,8 +77,10 @@ func privileges(h Host) Finding {
 	case len(missing) == 0:
 		return ok("capabilities", "has what containers need")
 	}
-	return Finding{"capabilities", Error, "lacks " + strings.Join(missing, ", "),
-		"this root is not the machine's: a container or a unit has taken them away", "start it outside the container, or without CapabilityBoundingSet="}
+	return Finding{
+		"capabilities", Error, "lacks " + strings.Join(missing, ", "),
+		"this root is not the machine's: a container or a unit has taken them away", "start it outside the container, or without CapabilityBoundingSet=",
+	}
 }
 
 func oomScores(h Host) Finding {
@@ -77,8 +91,10 @@ func oomScores(h Host) Finding {
 	case h.Capabilities&(1<<capSysResource) != 0:
 		return ok("oom-scores", "has CAP_SYS_RESOURCE")
 	}
-	return Finding{"oom-scores", Note, "lacks CAP_SYS_RESOURCE",
-		"scores for the OOM killer cannot be lowered, so a node's own programs are as likely to be killed as a pod; the private containerd is told", ""}
+	return Finding{
+		"oom-scores", Note, "lacks CAP_SYS_RESOURCE",
+		"scores for the OOM killer cannot be lowered, so a node's own programs are as likely to be killed as a pod; the private containerd is told", "",
+	}
 }
 
 func programs(h Host) Finding {
@@ -110,11 +126,15 @@ func endpoint(h Host) Finding {
 	case h.Endpoint == "":
 		return Finding{}
 	case h.Runtime.Err != nil:
-		return Finding{"runtime", Error, fmt.Sprintf("%s: %v", h.Endpoint, h.Runtime.Err), "it runs the pods",
-			"start it, or leave --container-runtime-endpoint away to use the private containerd"}
+		return Finding{
+			"runtime", Error, fmt.Sprintf("%s: %v", h.Endpoint, h.Runtime.Err), "it runs the pods",
+			"start it, or leave --container-runtime-endpoint away to use the private containerd",
+		}
 	case h.Runtime.API != "v1":
-		return Finding{"runtime", Error, fmt.Sprintf("%s speaks CRI %s", h.Endpoint, h.Runtime.API), "a node speaks CRI v1",
-			"upgrade it: containerd from 1.6, CRI-O from 1.23"}
+		return Finding{
+			"runtime", Error, fmt.Sprintf("%s speaks CRI %s", h.Endpoint, h.Runtime.API), "a node speaks CRI v1",
+			"upgrade it: containerd from 1.6, CRI-O from 1.23",
+		}
 	}
 	return ok("runtime", "%s: %s %s", h.Endpoint, h.Runtime.Name, h.Runtime.Version)
 }
@@ -136,8 +156,10 @@ var wanted = []struct {
 func controllers(h Host) Finding {
 	c := h.Cgroups
 	if !c.Known {
-		return Finding{"cgroups", Error, "no cgroup hierarchy is mounted", "pods are kept apart by cgroups",
-			"mount -t cgroup2 cgroup2 /sys/fs/cgroup"}
+		return Finding{
+			"cgroups", Error, "no cgroup hierarchy is mounted", "pods are kept apart by cgroups",
+			"mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+		}
 	}
 	have, mode := c.V1, "v1"
 	switch {
@@ -160,9 +182,11 @@ func controllers(h Host) Finding {
 	found := fmt.Sprintf("cgroup %s: %s", mode, strings.Join(have, " "))
 	switch {
 	case len(missing) > 0:
-		return Finding{"cgroups", Error, fmt.Sprintf("cgroup %s lacks %s", mode, strings.Join(missing, ", ")),
+		return Finding{
+			"cgroups", Error, fmt.Sprintf("cgroup %s lacks %s", mode, strings.Join(missing, ", ")),
 			"requests and limits of pods are set there",
-			"boot with cgroup_enable=memory (some boards), or delegate the controllers to the container or unit that this runs in (Delegate=yes)"}
+			"boot with cgroup_enable=memory (some boards), or delegate the controllers to the container or unit that this runs in (Delegate=yes)",
+		}
 	case mode != "v2":
 		return Finding{"cgroups", Note, found, "cgroup v1 works, and gets no new features upstream", "boot with systemd.unified_cgroup_hierarchy=1"}
 	case len(lesser) > 0:
@@ -191,8 +215,10 @@ func swap(h Host) Finding {
 	if h.Swap == 0 {
 		return ok("swap", "none")
 	}
-	return Finding{"swap", Note, fmt.Sprintf("%d MiB", h.Swap>>20),
-		"pods may be swapped out, so memory limits bind later than they say; upstream's kubelet refuses to start, a node of Holdfast does not", "swapoff -a"}
+	return Finding{
+		"swap", Note, fmt.Sprintf("%d MiB", h.Swap>>20),
+		"pods may be swapped out, so memory limits bind later than they say; upstream's kubelet refuses to start, a node of Holdfast does not", "swapoff -a",
+	}
 }
 
 func clock(h Host) Finding {
@@ -213,6 +239,8 @@ func company(h Host) Finding {
 	if len(h.Neighbours) == 0 {
 		return ok("neighbours", "no other container runtime, kubelet or firewall service runs")
 	}
-	return Finding{"neighbours", Note, strings.Join(h.Neighbours, ", "),
-		"a node leaves them alone; what they may share with it are ports and the policy of forwarding", ""}
+	return Finding{
+		"neighbours", Note, strings.Join(h.Neighbours, ", "),
+		"a node leaves them alone; what they may share with it are ports and the policy of forwarding", "",
+	}
 }

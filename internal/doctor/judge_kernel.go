@@ -98,8 +98,10 @@ func inotify(h Host) Finding {
 	case h.InotifyWatches < 0:
 		return Finding{"inotify", Warning, "the kernel has no inotify", "files that appear are seen only now and then", "a kernel with CONFIG_INOTIFY_USER"}
 	case h.InotifyWatches < watches || h.InotifyUsers < instances:
-		return Finding{"inotify", Warning, fmt.Sprintf("%d watches, %d instances", h.InotifyWatches, h.InotifyUsers),
-			"they are shared by everything that root runs, in pods too", fmt.Sprintf("sysctl fs.inotify.max_user_watches=%d fs.inotify.max_user_instances=%d", 8*watches, 8*instances)}
+		return Finding{
+			"inotify", Warning, fmt.Sprintf("%d watches, %d instances", h.InotifyWatches, h.InotifyUsers),
+			"they are shared by everything that root runs, in pods too", fmt.Sprintf("sysctl fs.inotify.max_user_watches=%d fs.inotify.max_user_instances=%d", 8*watches, 8*instances),
+		}
 	}
 	return ok("inotify", "%d watches, %d instances", h.InotifyWatches, h.InotifyUsers)
 }

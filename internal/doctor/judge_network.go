@@ -35,9 +35,11 @@ func iptables(h Host) Finding {
 	case h.Iptables.Path == "":
 		return Finding{"iptables", Error, "not found", "pods' addresses are translated, and their ports opened, by it", "apt-get install iptables"}
 	case h.Iptables.Err != nil:
-		return Finding{"iptables", Error, fmt.Sprintf("%s: %v", h.Iptables.Path, h.Iptables.Err),
+		return Finding{
+			"iptables", Error, fmt.Sprintf("%s: %v", h.Iptables.Path, h.Iptables.Err),
 			"pods' addresses are translated, and their ports opened, by it",
-			"load its modules (modprobe ip_tables, or nf_tables), or choose the other back end: update-alternatives --config iptables"}
+			"load its modules (modprobe ip_tables, or nf_tables), or choose the other back end: update-alternatives --config iptables",
+		}
 	}
 	return ok("iptables", "%s", h.Iptables.Version)
 }
@@ -49,8 +51,10 @@ func forwardPolicy(h Host) Finding {
 	case h.ForwardPolicy == "ACCEPT":
 		return ok("forward-policy", "ACCEPT")
 	}
-	return Finding{"forward-policy", Note, h.ForwardPolicy,
-		"as Docker and firewalls set it; a node lets its own pods' packets through by a chain of its own", ""}
+	return Finding{
+		"forward-policy", Note, h.ForwardPolicy,
+		"as Docker and firewalls set it; a node lets its own pods' packets through by a chain of its own", "",
+	}
 }
 
 // feature judges something that the kernel has built in, or loads when it is
@@ -97,8 +101,10 @@ func names(h Host) Finding {
 		return err == nil && addr.IsLoopback()
 	})
 	if loopback {
-		return Finding{"dns", Note, strings.Join(h.Nameservers, ", "),
-			"a pod's loopback is its own: a node gives pods the servers that systemd-resolved asks, if it runs", ""}
+		return Finding{
+			"dns", Note, strings.Join(h.Nameservers, ", "),
+			"a pod's loopback is its own: a node gives pods the servers that systemd-resolved asks, if it runs", "",
+		}
 	}
 	return ok("dns", "%s", strings.Join(h.Nameservers, ", "))
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +76,7 @@ func cgroups(mountinfo, controllers, unified string) Cgroups {
 			}
 		case "cgroup":
 			c.Known = true
-			for _, option := range strings.Split(kind[2], ",") {
+			for option := range strings.SplitSeq(kind[2], ",") {
 				if isController(controllers, option) {
 					c.V1 = append(c.V1, option)
 				}
@@ -128,9 +129,7 @@ func neighbours(root string) []string {
 func listening() map[int]int {
 	sockets := map[string]int{} // inode → port
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		for inode, port := range listeners(text(file)) {
-			sockets[inode] = port
-		}
+		maps.Copy(sockets, listeners(text(file)))
 	}
 	owners := map[int]int{}
 	for _, port := range sockets {

@@ -41,7 +41,7 @@ func (n *node) doctor(args ...string) (map[string]doctor.Finding, int) {
 // taken, and while the node runs.
 func TestDoctor(t *testing.T) {
 	n := newNode(t)
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
