@@ -5,8 +5,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
@@ -69,6 +71,26 @@ func TestDifferences(t *testing.T) {
 				t.Errorf("%v (-got +want):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestDifferencesOfTheKubelet holds that the section is the same after it was
+// saved, and not after a change of one field.
+func TestDifferencesOfTheKubelet(t *testing.T) {
+	settings := func() Config {
+		return Config{NodeName: "a", Kubelet: KubeletSettings{
+			ImageMaximumGCAge: metav1.Duration{Duration: time.Hour}, ContainerLogMaxSize: "1Mi", ContainerLogMaxFiles: new(int32(3)),
+			ContainerLogMonitorInterval: &metav1.Duration{Duration: 5 * time.Second},
+		}}
+	}
+	in := stopped(t, settings())
+	if got, err := Differences(in, settings()); got != nil || err != nil {
+		t.Errorf("the same: %q, %v", got, err)
+	}
+	changed := settings()
+	*changed.Kubelet.ContainerLogMaxFiles = 4
+	if got, err := Differences(in, changed); len(got) != 1 || !strings.Contains(got[0], "kubelet") || err != nil {
+		t.Errorf("changed: %q, %v", got, err)
 	}
 }
 

@@ -221,6 +221,7 @@ func (r *reader) reopen(ctx context.Context, running bool) (bool, error) {
 		return false, errors.Join(err, next.Close())
 	}
 	if os.SameFile(ours, theirs) {
+		r.replaced = time.Time{} // the runtime could not change over, and it was put back
 		truncated := ours.Size() < r.offset
 		if truncated {
 			if _, err := r.file.Seek(0, io.SeekStart); err != nil {
