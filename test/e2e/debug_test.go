@@ -158,7 +158,7 @@ func testDebugNode(t *testing.T, n *node) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	var debuggers []string
-	for _, pod := range strings.Fields(n.kubectl("get", "pods", "-o", "name")) {
+	for pod := range strings.FieldsSeq(n.kubectl("get", "pods", "-o", "name")) {
 		if strings.HasPrefix(pod, "pod/node-debugger-edge-1-") {
 			debuggers = append(debuggers, pod)
 		}

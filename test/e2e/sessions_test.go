@@ -75,7 +75,9 @@ func testExec(t *testing.T, n *node) {
 	n.running("exec")
 	for protocol, env := range protocols {
 		t.Run(protocol, func(t *testing.T) {
-			s := n.start(env, "exec", "-i", "exec", "--", "sh", "-c", "cat; echo to stderr >&2; exit 42")
+			sub := *n
+			sub.t = t
+			s := sub.start(env, "exec", "-i", "exec", "--", "sh", "-c", "cat; echo to stderr >&2; exit 42")
 			s.send("to stdin\n")
 			s.expect("to stdin\n")
 			if err := s.in.Close(); err != nil { // cat ends with its input
@@ -88,7 +90,7 @@ func testExec(t *testing.T, n *node) {
 			if err := wants(out, "to stderr\n"); err != nil {
 				t.Error(err)
 			}
-			big := n.start(env, "exec", "exec", "--", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
+			big := sub.start(env, "exec", "exec", "--", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
 			if out, err := big.wait(); err != nil || len(out) != 20000*41 {
 				t.Errorf("got %d bytes, %v; want %d", len(out), err, 20000*41)
 			}
@@ -129,7 +131,9 @@ func testAttach(t *testing.T, n *node) {
 	n.running("attach")
 	for protocol, env := range protocols {
 		t.Run(protocol, func(t *testing.T) {
-			s := n.start(env, "attach", "-i", "attach")
+			sub := *n
+			sub.t = t
+			s := sub.start(env, "attach", "-i", "attach")
 			s.send("from " + protocol + "\n")
 			s.expect("got from " + protocol + "\n")
 			s.interrupt()
@@ -344,10 +348,10 @@ func testCopy(t *testing.T, n *node) {
 }
 
 func testLogs(t *testing.T, n *node) {
-	n.busyboxPod("logs", "echo first; echo to stderr >&2; sleep 3; echo last; sleep 1000", "", `  - name: side
+	n.busyboxPod("logs", "echo first; echo second; sleep 3; echo last; sleep 1000", "", `  - name: side
     image: `+busyboxImage+`
     imagePullPolicy: Never
-    command: [sh, -c, "echo from the side; sleep 1000"]
+    command: [sh, -c, "echo from the side >&2; sleep 1000"]
   initContainers:
   - name: before
     image: `+busyboxImage+`
@@ -360,15 +364,15 @@ func testLogs(t *testing.T, n *node) {
 		args []string
 		want string // a regular expression
 	}{
-		{[]string{}, "Defaulted container \"main\" out of: main, side, before \\(init\\)\nfirst\nto stderr\nlast\n"},
-		{[]string{"-c", "main"}, "first\nto stderr\nlast\n"},
+		{[]string{}, "Defaulted container \"main\" out of: main, side, before \\(init\\)\nfirst\nsecond\nlast\n"},
+		{[]string{"-c", "main"}, "first\nsecond\nlast\n"},
 		{[]string{"-c", "before"}, "from init\n"},
 		{[]string{"-c", "side", "--prefix"}, `\[pod/logs/side\] from the side` + "\n"},
 		{[]string{"--all-containers", "--prefix", "--tail=1"}, `(\[pod/logs/(before|main|side)\] (from init|last|from the side)` + "\n){3}"},
-		{[]string{"-c", "main", "--tail=2"}, "to stderr\nlast\n"},
+		{[]string{"-c", "main", "--tail=2"}, "second\nlast\n"},
 		{[]string{"-c", "main", "--tail=0"}, ""},
-		{[]string{"-c", "main", "--limit-bytes=8"}, "first\nto"},
-		{[]string{"-c", "main", "--since=1h"}, "first\nto stderr\nlast\n"},
+		{[]string{"-c", "main", "--limit-bytes=8"}, "first\nse"},
+		{[]string{"-c", "main", "--since=1h"}, "first\nsecond\nlast\n"},
 		{[]string{"-c", "main", "--since-time=2100-01-01T00:00:00Z"}, ""},
 		{[]string{"-c", "main", "--tail=1", "--timestamps"}, `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z last` + "\n"},
 	} {
