@@ -82,6 +82,7 @@ func downLocked(ctx context.Context, in *instance.Instance, step func(string)) e
 	}
 	if theirs := last.ContainerRuntimeEndpoint; theirs != "" {
 		if !answers(ctx, theirs) {
+			step("nobody answers at " + theirs + ": what runs there goes on")
 			return nil
 		}
 		return kubelet.StopAll(ctx, theirs, step) // the runtime is the user's own and goes on
@@ -119,6 +120,12 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 	last, err := loadSaved(in)
 	if err != nil {
 		return nil, nil, err
+	}
+	if theirs := last.ContainerRuntimeEndpoint; theirs != "" && answers(ctx, theirs) {
+		step("removing pods from " + theirs)
+		if err := kubelet.RemoveAll(ctx, theirs); err != nil {
+			return nil, nil, err
+		}
 	}
 	step("removing network, mounts and cgroups")
 	notes, err = runtimehost.New(hostConfig(in, slog.New(slog.DiscardHandler), step)).Remove(ctx)

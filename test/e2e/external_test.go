@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,7 +74,26 @@ func startHostRuntime(t *testing.T, sandboxImage string) hostRuntime {
 		}
 	}
 	t.Cleanup(func() {
-		killAll(t, func() []int { return pidsOf(t, r.socket) }) // shims
+		// What a test that failed may have left: shims and what they lead.
+		killAll(t, func() []int {
+			var left []int
+			for _, shim := range pidsOf(t, r.socket) {
+				data, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", shim))
+				if err != nil {
+					continue // it has ended
+				}
+				for word := range strings.FieldsSeq(string(data)) {
+					if name, err := run(t, "", "ip", "netns", "identify", word); err == nil && strings.TrimSpace(name) != "" {
+						_, _ = run(t, "", "ip", "netns", "delete", strings.TrimSpace(name)) // of another container of the pod
+					}
+					if pid, err := strconv.Atoi(word); err == nil && alive(pid) {
+						left = append(left, pid)
+					}
+				}
+				left = append(left, shim)
+			}
+			return left
+		})
 		(&node{t: t}).eventually("nothing is mounted", func() error { return errors.Join(unmountBelow(run1), unmountBelow(r.dir)) })
 		_, _ = run(t, "", "ip", "link", "delete", r.bridge) // no pod made it
 		if err := os.RemoveAll(run1); err != nil {
@@ -213,7 +233,7 @@ func TestHostRuntime(t *testing.T) {
 			if err == nil {
 				return errors.New("status exits 0")
 			}
-			return wants(out, "does not answer")
+			return wants(out, "container runtime is down")
 		})
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
