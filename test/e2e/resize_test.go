@@ -24,6 +24,7 @@ func TestResize(t *testing.T) {
 		"less than is in use":              testResizeBelowUsage,
 		"it stays over a restart":          testResizeKept,
 		"sidecars":                         testResizeSidecar,
+		"the pod as a whole":               testResizePod,
 		"what upstream refuses is refused": testResizeRefused,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +98,8 @@ func limits(t *testing.T, end string) (memory, quota string) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return strings.TrimSpace(string(data))
+				value, _, _ := strings.Cut(strings.TrimSpace(string(data)), " ") // cpu.max has the period, too
+				return value
 			}
 		}
 		return ""
@@ -320,4 +322,27 @@ func testResizeRefused(t *testing.T, n *node) {
 	}
 	n.remove("fixed.yaml")
 	n.kubectl("delete", "pod", "guaranteed", "--timeout=60s")
+}
+
+// The limit of the pod is also that of its container, which has none.
+func testResizePod(t *testing.T, n *node) {
+	n.kubectlIn(demoPod("whole", "serve", "  resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 200m, memory: 128Mi}}\n"), "apply", "-f", "-")
+	before := containers(n.running("whole"))
+	for _, size := range []struct{ memory, bytes string }{{"160Mi", "167772160"}, {"96Mi", "100663296"}} {
+		n.kubectl("patch", "pod", "whole", "--subresource", "resize", "--patch", `{"spec":{"resources":{"limits":{"memory":"`+size.memory+`"}}}}`)
+		n.eventually("resized", func() error {
+			pod := n.pod("whole")
+			if r := pod.Status.Resources; r == nil || r.Limits.Memory().String() != size.memory || resizeCondition(pod, v1.PodResizeInProgress) != nil {
+				return fmt.Errorf("resources %+v", r)
+			}
+			return nil
+		})
+		pod := n.pod("whole")
+		wantLimits(t, "burstable/pod"+string(pod.UID), size.bytes, "20000")
+		wantLimits(t, "burstable/pod"+string(pod.UID)+"/"+strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://"), size.bytes, "20000")
+	}
+	if got := containers(n.pod("whole")); got != before {
+		t.Errorf("got %s, want %s", got, before)
+	}
+	n.kubectl("delete", "pod", "whole", "--timeout=60s")
 }
