@@ -21,7 +21,7 @@ help: ## list the targets
 up: deps build ## install what is missing, build, and start a node on this machine
 	$(BIN)/holdfast up --detach --root-dir $(ROOT_DIR)
 
-test: deps build $(BIN)/tools/kubectl ## install what is missing, then run every test
+test: deps build $(BIN)/tools/kubectl $(BIN)/tools/controlplane ## install what is missing, then run every test
 	@./test/run
 
 deps: ## install the packages that a build and a node need
@@ -50,7 +50,7 @@ install: $(if $(BUILT),,build) ## install binary, runtime and systemd unit (DEST
 unit: ## tests that need neither root nor a runtime, with the race detector
 	@./test/run unit
 
-integration: build $(BIN)/tools/kubectl ## tests of the parts on a real runtime (root)
+integration: build $(BIN)/tools/kubectl $(BIN)/tools/controlplane ## tests of the parts on a real runtime (root)
 	@./test/run integration
 
 e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)
@@ -61,6 +61,10 @@ guest-test: build ## tests in an emulated machine: cgroup v2, quota, reboot, pow
 
 guest: build ## that machine by hand: a shell on its console
 	@$(GO) run ./test/guest/cmd
+
+controlplane: $(BIN)/tools/controlplane $(BIN)/tools/kubectl ## a real control plane to try things on (ADDRESS=IP: reached from there too)
+	@$(GOBUILD) -o $(BIN)/tools/controlplane-up ./test/controlplane/up
+	@$(BIN)/tools/controlplane-up -address '$(ADDRESS)' -dir '$(DIR)'
 
 fuzz: ## every fuzz target for 30 s
 	@./test/run fuzz
@@ -91,9 +95,14 @@ $(BIN)/tools/kubectl: go.mod
 	@mkdir -p $(BIN)/tools
 	@$(GOBUILD) -o $@ k8s.io/kubernetes/cmd/kubectl
 
+# The components of a real control plane, for tests.
+$(BIN)/tools/controlplane: test/controlplane/server/go.mod test/controlplane/server/main.go
+	@echo "Building the control plane for the tests (once; about 7 minutes on two cores)"
+	@./test/controlplane/server/build.sh $@
+
 $(LINT): tools/go.mod
 	@echo "Building the linter (once; about 2 minutes)"
 	@mkdir -p $(BIN)/tools
 	@CGO_ENABLED=0 $(GO) build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help up test deps install build runtime unit integration e2e guest guest-test fuzz bench fmt lint verify check big clean
+.PHONY: help up test deps install build runtime unit integration e2e guest guest-test controlplane fuzz bench fmt lint verify check big clean

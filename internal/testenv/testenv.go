@@ -20,7 +20,8 @@ import (
 
 // Need skips t unless the machine offers every named thing; it fails t where
 // HOLDFAST_REQUIRE promises it. Names: root, loop, runtime (the bundled container
-// runtime; see RuntimeDir), one of Capabilities, or that of a program in PATH.
+// runtime; see RuntimeDir), controlplane (see ControlPlane), one of Capabilities, or
+// that of a program in PATH.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -56,6 +57,9 @@ func has(name string) error {
 	case "runtime":
 		_, err := runtimeDir()
 		return err
+	case "controlplane":
+		_, err := controlPlane()
+		return err
 	default:
 		_, err := exec.LookPath(name)
 		return err
@@ -88,6 +92,34 @@ func runtimeDir() (string, error) {
 		return "", fmt.Errorf("no bundled runtime (runtime/build.sh makes it): %w", err)
 	}
 	return filepath.Abs(dir)
+}
+
+// ControlPlane returns the file of the control plane's programs, absolute:
+// what the variable HOLDFAST_CONTROLPLANE says, or bin/tools/controlplane in
+// this module. It needs "controlplane" as Need does.
+func ControlPlane(t testing.TB) string {
+	t.Helper()
+	Need(t, "controlplane")
+	file, err := controlPlane()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func controlPlane() (string, error) {
+	file := os.Getenv("HOLDFAST_CONTROLPLANE")
+	if file == "" {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		file = filepath.Join(root, "bin", "tools", "controlplane")
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "", fmt.Errorf("no control plane (make bin/tools/controlplane builds it): %w", err)
+	}
+	return filepath.Abs(file)
 }
 
 // moduleRoot returns the nearest folder above the test's that has a go.mod.
