@@ -114,12 +114,12 @@ func TestListening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer everywhere.Close()
+	defer func() { _ = everywhere.Close() }()
 	udp, err := lc.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer udp.Close()
+	defer func() { _ = udp.Close() }()
 	tcpPort, udpPort := everywhere.Addr().(*net.TCPAddr).Port, udp.LocalAddr().(*net.UDPAddr).Port
 	for _, tc := range []struct {
 		name string
@@ -141,6 +141,31 @@ func TestListening(t *testing.T) {
 			t.Errorf("%s: got %q, want the process", tc.name, got)
 		}
 	}
+}
+
+func TestUplinkMTU(t *testing.T) {
+	ownNamespace(t)
+	want := func(when string, want int) {
+		t.Helper()
+		if got, err := UplinkMTU(); err != nil || got != want {
+			t.Errorf("%s: got %d, %v; want %d", when, got, err, want)
+		}
+	}
+	ip := func(args string) {
+		t.Helper()
+		if _, err := run(t.Context(), "ip", "", strings.Fields(args)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("no uplink", 0)
+	ip("link add up0 mtu 1400 type veth peer name peer0")
+	ip("address add 192.0.2.2/24 dev up0")
+	ip("link set up0 up")
+	want("no default route", 0)
+	ip("route add default via 192.0.2.1")
+	want("a narrow uplink", 1400)
+	ip("link set up0 mtu 1500")
+	want("a usual uplink", 0)
 }
 
 func FuzzMappings(f *testing.F) {

@@ -193,5 +193,18 @@ func removeBridge(name string) error {
 	if link.Type() != "bridge" {
 		return nil // not ours: Ensure refused it
 	}
+	ports, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if p.Attrs().MasterIndex != link.Attrs().Index || p.Type() != "veth" {
+			continue
+		}
+		// A pod's end of it: the kernel takes its time after a pod was killed.
+		if err := netlink.LinkDel(p); err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove %s: %w", p.Attrs().Name, err)
+		}
+	}
 	return netlink.LinkDel(link)
 }

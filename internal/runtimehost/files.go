@@ -17,6 +17,7 @@ import (
 	"text/template"
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
+	"github.com/holdfast-dev/holdfast/internal/podnet"
 )
 
 func (c Config) containerdDir() string { return filepath.Join(c.RootDir, "containerd") }
@@ -98,8 +99,9 @@ func (c Config) render(restrict bool) ([]byte, error) {
 
 // conflist returns the CNI configuration of the pods' network. Masquerading is
 // podnet's, with one rule for the subnet and not one chain for each pod. Leases
-// lie below /run: after a reboot no pod holds an address.
-func (c Config) conflist() ([]byte, error) {
+// lie below /run: after a reboot no pod holds an address. An mtu of 0 is the
+// kernel's own.
+func (c Config) conflist(mtu int) ([]byte, error) {
 	type object = map[string]any
 	return json.MarshalIndent(object{
 		"cniVersion": "1.0.0",
@@ -111,6 +113,7 @@ func (c Config) conflist() ([]byte, error) {
 				"isGateway":   true,
 				"ipMasq":      false,
 				"hairpinMode": true,
+				"mtu":         mtu,
 				"ipam": object{
 					"type":    "host-local",
 					"dataDir": filepath.Join(c.RunDir, "leases"),
@@ -139,7 +142,11 @@ func (c Config) write() (hash string, err error) {
 	if err != nil {
 		return "", err
 	}
-	conflist, err := c.conflist()
+	mtu, err := podnet.UplinkMTU()
+	if err != nil {
+		return "", err
+	}
+	conflist, err := c.conflist(mtu)
 	if err != nil {
 		return "", err
 	}

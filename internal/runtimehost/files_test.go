@@ -54,7 +54,7 @@ func TestRender(t *testing.T) {
 }
 
 func TestConflist(t *testing.T) {
-	got, err := sampleConfig().conflist()
+	got, err := sampleConfig().conflist(1400)
 	if err != nil {
 		t.Fatal(err)
 	}
