@@ -17,6 +17,7 @@ var kinds = map[string]string{
 	"cmd/demo":     "cmd",
 	"cmd/holdfast": "cmd",
 
+	"internal/backup":                "leaf",
 	"internal/atomicfile":            "leaf",
 	"internal/docs":                  "leaf", // tests alone
 	"internal/cli":                   "leaf",

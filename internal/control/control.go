@@ -2,7 +2,7 @@
 // report it gives of itself, and a client for its control socket.
 //
 // The socket is <run folder>/control.sock, mode 0600: who may open it may stop
-// the node. GET /report answers a Report; POST /down stops pods and node and
+// the node. GET /report answers a Report; GET /store a snapshot of the store; POST /down stops pods and node and
 // answers one Progress a line until it is done. Package
 // internal/node/controlserver is the other end.
 package control
@@ -143,6 +143,19 @@ func (c *Client) Report(ctx context.Context) (*Report, error) {
 		return nil, fmt.Errorf("read the node's report: %w", err)
 	}
 	return &r, nil
+}
+
+// Store copies a snapshot of the node's store to w.
+func (c *Client) Store(ctx context.Context, w io.Writer) error {
+	body, err := c.do(ctx, http.MethodGet, "/store")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("copy the store: %w", err)
+	}
+	return nil
 }
 
 // Down stops the node's pods and then the node. It calls step with each line

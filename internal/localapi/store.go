@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
 )
 
-// formatVersion is the version of what this program writes into the store's
+// StoreFormat is the version of what this program writes into the store's
 // folder. A program reads its own and the two before it.
-const formatVersion = 1
+const StoreFormat = 1
 
 // Errors that say why a store cannot be used.
 var (
@@ -66,9 +66,9 @@ func checkFormat(dir string) error {
 	switch {
 	case err != nil || version < 1:
 		return damaged(dir, fmt.Errorf("%s holds %q, not a format version", file, data))
-	case version > formatVersion:
+	case version > StoreFormat:
 		return fmt.Errorf("%w: format %d, this program reads up to %d: install the newer Holdfast again, or go back with "+
-			"\"holdfast restore FILE\" and a backup that this version or an older one made", ErrNewerStore, version, formatVersion)
+			"\"holdfast restore FILE\" and a backup that this version or an older one made", ErrNewerStore, version, StoreFormat)
 	}
 	return nil
 }
@@ -77,5 +77,5 @@ func checkFormat(dir string) error {
 // then on. A store with the mark and without its files is damaged, one without
 // the mark is new.
 func writeFormat(dir string) error {
-	return atomicfile.Write(formatFile(dir), []byte(strconv.Itoa(formatVersion)+"\n"), 0o600)
+	return atomicfile.Write(formatFile(dir), []byte(strconv.Itoa(StoreFormat)+"\n"), 0o600)
 }

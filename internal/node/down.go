@@ -136,6 +136,17 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 	if last.ManifestDir != "" && last.ManifestDir != in.ManifestDir() {
 		kept = append(kept, last.ManifestDir)
 	}
+	replaced, err := filepath.Glob(in.Path("replaced-*"))
+	if err != nil {
+		return nil, notes, err
+	}
+	for _, dir := range replaced { // by restores; former manifests stay
+		for _, name := range []string{"etcd", "pki", "state", "kubelet", "containerd", "instance.json"} {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				return nil, notes, fmt.Errorf("remove what the node made: %w", err)
+			}
+		}
+	}
 	for _, dir := range []string{"kubelet", "logs", "etcd", "pki", "state"} {
 		if err := mounttree.Remove(in.Path(dir)); err != nil {
 			return nil, notes, fmt.Errorf("remove what the node made: %w", err)

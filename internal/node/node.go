@@ -103,7 +103,7 @@ func (n *node) serve(ctx context.Context) error {
 	var down sync.WaitGroup
 	control := controlserver.New(controlserver.Config{
 		Socket: n.in.ControlSocket(),
-		Report: n.report,
+		Report: n.report, Store: n.snapshot,
 		Down: func(ctx context.Context, step func(string)) error {
 			down.Add(1) // before stop: serve waits for it once the node has ended
 			defer down.Done()

@@ -64,6 +64,9 @@ func open(cfg Config) (in *instance.Instance, release func() error, err error) {
 	if release, err = in.Lock(); err != nil {
 		return nil, nil, err
 	}
+	if in, err = finishRestore(in); err != nil {
+		return nil, nil, errors.Join(err, release())
+	}
 	if cfg.ContainerRuntimeEndpoint == "" {
 		in, err = settle(cfg, in, choice)
 	}

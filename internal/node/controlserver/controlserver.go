@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -24,6 +25,9 @@ type Config struct {
 
 	// Report returns the node as it is now. It is called concurrently.
 	Report func(context.Context) control.Report
+
+	// Store writes a snapshot of the API's store. It is called concurrently.
+	Store func(io.Writer) error
 
 	// Down stops pods and node, calling step at each step, and returns when
 	// both are gone. It is called at most once at a time.
@@ -62,6 +66,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", s.report)
+	mux.HandleFunc("GET /store", s.store)
 	mux.HandleFunc("POST /down", s.stop)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
@@ -84,6 +89,35 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) report(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(s.cfg.Report(r.Context())) // the client has gone: nobody to tell
+}
+
+// store sends a snapshot of the store. An answer that fails half-way is cut
+// off, which the client sees.
+func (s *Server) store(w http.ResponseWriter, _ *http.Request) {
+	out := &counter{w: w}
+	err := s.cfg.Store(out)
+	switch {
+	case err == nil:
+	case out.n == 0:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// A counter counts what is written to w.
+type counter struct {
+	w io.Writer
+	n int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil // it would send the head of an answer that is fine
+	}
+	n, err := c.w.Write(p)
+	c.n += n
+	return n, err
 }
 
 func (s *Server) stop(w http.ResponseWriter, r *http.Request) {

@@ -3,9 +3,11 @@ package controlserver_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,6 +45,32 @@ func TestReport(t *testing.T) {
 	got, err := client.Report(t.Context())
 	if err != nil || got.Node != "edge-1" || !got.Ready {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestStoreIsWholeOrAnError(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent string
+		err  error
+	}{
+		"whole":       {"store", nil},
+		"not there":   {"", errors.New("no store yet")},
+		"half of one": {"sto", errors.New("disk error")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := start(t, controlserver.Config{
+				Socket: filepath.Join(t.TempDir(), "control.sock"),
+				Store: func(w io.Writer) error {
+					_, err := io.WriteString(w, test.sent)
+					return errors.Join(err, test.err)
+				},
+			})
+			var got strings.Builder
+			err := client.Store(t.Context(), &got)
+			if (err == nil) != (test.err == nil) || err == nil && got.String() != test.sent {
+				t.Errorf("got %q, %v", got.String(), err)
+			}
+		})
 	}
 }
 
