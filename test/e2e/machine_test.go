@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -118,6 +119,9 @@ func forget(t *testing.T, in *instance.Instance) {
 				// The shell takes the quotes of a comment apart.
 				if out, err := run(t, "", "sh", "-c", "iptables -w -t "+table+" -D "+strings.TrimPrefix(strings.TrimSpace(line), "-A ")); err != nil {
 					t.Fatalf("%s: %s", line, out)
+				}
+				if to := words[len(words)-1]; strings.HasPrefix(to, "CNI-DN-") && !slices.Contains(chains, to) {
+					chains = append(chains, to)
 				}
 			}
 		}

@@ -113,7 +113,9 @@ func TestThreeNodes(t *testing.T) {
 			}
 		}
 		for _, line := range list.has {
-			if strings.Contains(line, id) || strings.Contains(line, instances[gone].Subnet.String()) {
+			// A chain of host ports does not say whose it is, and subnets are used again.
+			ours := strings.Contains(line, instances[gone].Subnet.String()) && !strings.HasPrefix(line, "-A CNI-DN-")
+			if strings.Contains(line, id) || ours {
 				t.Errorf("%s: the removed node left %q", list.name, line)
 			}
 		}
