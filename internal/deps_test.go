@@ -63,6 +63,7 @@ var kinds = map[string]string{
 	"internal/rungroup":              "leaf",
 	"internal/ociimage":              "leaf",
 	"internal/imagedir":              "stage",
+	"internal/registries":            "leaf",
 	"internal/podnet":                "leaf",
 	"internal/runtimehost":           "stage",
 	"internal/testenv":               "leaf",

@@ -77,6 +77,10 @@ type Config struct {
 	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
 	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults
 
+	// ImageCredentials returns the node's own pull secrets, used after a pod's.
+	// Nil: it has none.
+	ImageCredentials func() ([]*v1.Secret, error)
+
 	Metrics *prometheus.Registry // /metrics shows it
 	Log     *slog.Logger
 }

@@ -119,7 +119,7 @@ func (k *Kubelet) wirePods() {
 	syncer := podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
-		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
+		Node: k.podNode, NetworkReady: k.node.NetworkErr, ImageCredentials: k.cfg.ImageCredentials, Probes: k.probes, Services: k.objects.Services,
 	}
 	if k.cfg.HostPorts != nil {
 		syncer.HostPorts = k.cfg.HostPorts

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/registries"
 )
 
 // ConfigAPIVersion and ConfigKind head a configuration file.
@@ -62,6 +63,9 @@ type Config struct {
 
 	// Kubelet holds fields of upstream's KubeletConfiguration.
 	Kubelet KubeletSettings `json:"kubelet,omitzero"`
+
+	// Images says how registries are reached: mirrors, credentials, proxies.
+	Images registries.Config `json:"images,omitzero"`
 
 	// LogFile is the file that standard error goes to, if it is the node's own:
 	// it is kept within twice 16 MiB. Default: standard error is somebody else's.
@@ -111,7 +115,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet",
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet", "images",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -183,6 +187,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.ManifestDir, err = filepath.Abs(c.ManifestDir); err != nil {
 		return c, fmt.Errorf("manifest folder: %w", err)
 	}
+	if c.Images, err = c.Images.Absolute(); err != nil {
+		return c, fmt.Errorf("images: %w", err)
+	}
 	if c.NodeName == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -223,6 +230,9 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("containerRuntimeEndpoint %q: want a unix socket, such as unix:///run/containerd/containerd.sock", e))
 	}
 	if _, err := c.podSubnet(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.checkImages(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, c.Kubelet.validate()...)...)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
@@ -10,6 +12,20 @@ import (
 
 // imagesFolder is the folder of image archives, in the root folder.
 const imagesFolder = "images"
+
+// checkImages returns everything that is wrong with the section images.
+func (c Config) checkImages() error {
+	errs := []error{c.Images.Check("images")}
+	if c.ContainerRuntimeEndpoint == "" {
+		return errors.Join(errs...)
+	}
+	for field, set := range map[string]bool{"mirrors": len(c.Images.Mirrors) > 0, "proxy": !c.Images.Proxy.IsZero()} {
+		if set {
+			errs = append(errs, fmt.Errorf("images.%s: it is for the private containerd; tell the runtime at %s itself", field, c.ContainerRuntimeEndpoint))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // prepareArchives makes what imports the archives of images.
 func (n *node) prepareArchives() {

@@ -75,6 +75,7 @@ func (n *node) prepareRuntime() (endpoint string, err error) {
 	}
 	cfg.NodePorts = n.nodePorts // chosen by the time that anything runs
 	cfg.Down = n.runtimeDown
+	cfg.Mirrors, cfg.Proxy = n.cfg.Images.Mirrors, n.cfg.Images.Proxy
 	n.address = n.in.Gateway()
 	n.host = runtimehost.New(cfg)
 	return n.host.Endpoint(), nil
@@ -179,7 +180,8 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	n.kubelet, err = kubelet.New(kubelet.Config{
-		NodeName: n.cfg.NodeName, Addresses: []netip.Addr{n.address},
+		ImageCredentials: n.cfg.Images.Secrets,
+		NodeName:         n.cfg.NodeName, Addresses: []netip.Addr{n.address},
 		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
 		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration,
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,

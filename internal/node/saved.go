@@ -82,5 +82,8 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 	if !reflect.DeepEqual(last.Kubelet, cfg.Kubelet) {
 		out = append(out, "other settings of the section kubelet")
 	}
+	if !reflect.DeepEqual(last.Images, cfg.Images) {
+		out = append(out, "other settings of the section images")
+	}
 	return out, nil
 }

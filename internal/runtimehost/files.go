@@ -18,11 +18,13 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
+	"github.com/holdfast-dev/holdfast/internal/registries"
 )
 
 func (c Config) containerdDir() string { return filepath.Join(c.RootDir, "containerd") }
 func (c Config) cniDir() string        { return filepath.Join(c.RootDir, "cni") }
 func (c Config) configFile() string    { return filepath.Join(c.containerdDir(), "config.toml") }
+func (c Config) certsDir() string      { return filepath.Join(c.containerdDir(), "certs.d") }
 func (c Config) logFile() string       { return filepath.Join(c.RootDir, "logs", "containerd.log") }
 func (c Config) socket() string        { return filepath.Join(c.RunDir, "containerd.sock") }
 func (c Config) program(name string) string {
@@ -89,7 +91,7 @@ func (c Config) render(restrict bool) ([]byte, error) {
 		"Shim":       c.program("containerd-shim-runc-v2"),
 		"CNIBin":     c.program("cni"),
 		"CNIConf":    filepath.Join(c.cniDir(), "net.d"),
-		"Certs":      filepath.Join(c.containerdDir(), "certs.d"),
+		"Certs":      c.certsDir(),
 		"PauseImage": PauseImage,
 		"OOMScore":   oomScore,
 		"Restrict":   restrict,
@@ -152,8 +154,8 @@ func (c Config) write() (hash string, err error) {
 	}
 	netDir := filepath.Join(c.cniDir(), "net.d")
 	for dir, mode := range map[string]os.FileMode{
-		c.containerdDir(): 0o711,
-		filepath.Join(c.containerdDir(), "certs.d"): 0o755,
+		c.containerdDir():            0o711,
+		c.certsDir():                 0o755,
 		netDir:                       0o755,
 		filepath.Dir(c.logFile()):    0o750,
 		c.RunDir:                     0o711,
@@ -174,11 +176,16 @@ func (c Config) write() (hash string, err error) {
 			return "", err
 		}
 	}
+	if err := registries.WriteHosts(c.certsDir(), c.Mirrors); err != nil {
+		return "", err
+	}
 	program, err := identity(c.program("containerd"))
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(append(config, program...))), nil
+	// A process reads which proxy to use but once.
+	proxy := strings.Join(registries.ProxyOf(c.Proxy.Environ(os.Environ())), "\x00")
+	return fmt.Sprintf("%x", sha256.Sum256(append(config, program+proxy...))), nil
 }
 
 // identity changes when the file at path is replaced. Hashing the content would

@@ -185,10 +185,11 @@ func (h *Host) start(hash string) (*process, error) {
 	return p, errors.Join(err, started.Release())
 }
 
-// environ returns containerd's environment: ours, so that it knows the proxies,
+// environ returns containerd's environment: ours, with the proxies that it is to use,
 // without what tells a service manager about us, and with the folders where the
 // CNI plugins find iptables.
 func (c Config) environ(ours []string) []string {
+	ours = c.Proxy.Environ(ours)
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	var env []string
 	for _, entry := range ours {

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/podnet"
+	"github.com/holdfast-dev/holdfast/internal/registries"
 )
 
 // Names of the images that Holdfast brings along.
@@ -88,6 +89,10 @@ type Config struct {
 	// CgroupParent is the cgroup above all pods ("/holdfast-ID"). Only removal
 	// uses it: what is left in it is killed.
 	CgroupParent string
+	// Mirrors and Proxy say how registries are reached. Default: directly, or
+	// through the proxy that the environment names.
+	Mirrors []registries.Mirror
+	Proxy   registries.Proxy
 	// Progress is told, in a few words, what takes longer than a moment. It may
 	// be called from any goroutine of Run. Default: nobody is told.
 	Progress func(string)

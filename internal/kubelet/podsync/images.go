@@ -33,6 +33,7 @@ type puller struct {
 	events  events
 	objects objects
 	backoff *backoff
+	node    func() ([]*v1.Secret, error) // the node's own credentials
 
 	mu struct {
 		sync.Mutex
@@ -52,8 +53,8 @@ type failure struct {
 	message string
 }
 
-func newPuller(runtime images, events events, objects objects, backoff *backoff) *puller {
-	p := &puller{runtime: runtime, events: events, objects: objects, backoff: backoff}
+func newPuller(runtime images, events events, objects objects, backoff *backoff, node func() ([]*v1.Secret, error)) *puller {
+	p := &puller{runtime: runtime, events: events, objects: objects, backoff: backoff, node: node}
 	p.mu.turns = map[string]*turn{}
 	p.mu.failed = map[types.UID]map[string]failure{}
 	return p
@@ -270,6 +271,16 @@ func (p *puller) credentials(ctx context.Context, pod *v1.Pod, ref string) []*ru
 	auths, err := podfiles.Credentials(secrets, ref)
 	if err != nil {
 		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to use some image pull secrets: %v", err)
+	}
+	return append(auths, p.nodeCredentials(pod, ref)...)
+}
+
+// nodeCredentials returns what the node's own secrets hold for an image.
+func (p *puller) nodeCredentials(pod *v1.Pod, ref string) []*runtimeapi.AuthConfig {
+	secrets, err := p.node()
+	auths, unusable := podfiles.Credentials(secrets, ref)
+	if err := errors.Join(err, unusable); err != nil {
+		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to use some of the node's own image credentials: %v", err)
 	}
 	return auths
 }

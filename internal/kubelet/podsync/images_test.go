@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,30 @@ func TestImages(t *testing.T) {
 		w.mustSync()
 		if n := len(w.fake.Calls("PullImage")); n != 1 {
 			t.Errorf("got %d pulls, want 1", n)
+		}
+	})
+	t.Run("with the node's credentials, after the pod's", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.OfferImage(other)
+		var asked []string
+		w.fake.Inject(crifake.Fault{Op: "PullImage", Err: errors.New("denied"), Match: func(req any) bool {
+			asked = append(asked, req.(*runtimeapi.PullImageRequest).GetAuth().GetUsername())
+			return asked[len(asked)-1] != "node"
+		}})
+		secret := func(user string) *v1.Secret {
+			return &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{
+				v1.DockerConfigJsonKey: []byte(`{"auths":{"reg.example":{"username":"` + user + `"}}}`),
+			}}
+		}
+		w.puller.node = func() ([]*v1.Secret, error) { return []*v1.Secret{secret("node")}, errors.New("a file is gone") }
+		w.main().Image = other
+		w.pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}}
+		w.secrets["a"] = secret("pod")
+		w.mustSync()
+		w.wantRunning("main")
+		w.wantEvents("Warning FailedToRetrieveImagePullSecret Unable to use some of the node's own image credentials: a file is gone")
+		if !slices.Equal(asked, []string{"pod", "node"}) {
+			t.Errorf("asked with %q", asked)
 		}
 	})
 	t.Run("came another way meanwhile", func(t *testing.T) {

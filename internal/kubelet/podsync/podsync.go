@@ -182,6 +182,9 @@ type Config struct {
 	// Services returns the services that pods of a namespace may see as
 	// variables. Nil: only the API server's.
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
+	// ImageCredentials returns the node's own pull secrets, which are tried after
+	// a pod's. What it returns beside an error is used. Nil: there are none.
+	ImageCredentials func() ([]*v1.Secret, error)
 	// Probes may be nil: no container has probes.
 	Probes probes
 	// HostPorts may be nil: no port of the host is anybody else's.
@@ -208,6 +211,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Services == nil {
 		c.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+	}
+	if c.ImageCredentials == nil {
+		c.ImageCredentials = func() ([]*v1.Secret, error) { return nil, nil }
 	}
 	if c.Probes == nil {
 		c.Probes = noProbes{}
@@ -283,7 +289,7 @@ func New(cfg Config) *Syncer {
 		events: events{cfg.Recorder},
 		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff),
 	}
-	s.puller = newPuller(cfg.Runtime, s.events, cfg.Objects, newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff))
+	s.puller = newPuller(cfg.Runtime, s.events, cfg.Objects, newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff), cfg.ImageCredentials)
 	s.mu.pods = map[types.UID]*memory{}
 	return s
 }
