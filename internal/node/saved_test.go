@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,5 +71,25 @@ func TestSaved(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// TestOlderFolder reads a root folder as the first version left it.
+func TestOlderFolder(t *testing.T) {
+	dir := t.TempDir()
+	archive := filepath.Join("..", "localapi", "testdata", "format-1.tar.gz")
+	if out, err := exec.CommandContext(t.Context(), "tar", "-C", dir, "-xzf", archive).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	in, err := instance.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.ID != "c80677" || in.Subnet != netip.MustParsePrefix("10.77.1.0/24") {
+		t.Errorf("got %s, %s", in.ID, in.Subnet)
+	}
+	last, err := loadSaved(in)
+	if err != nil || last.NodeName != "edge-1" || *last.APIPort != 43925 {
+		t.Errorf("got %+v, %v", last, err)
 	}
 }
