@@ -21,6 +21,7 @@ var kinds = map[string]string{
 	"internal/atomicfile":            "leaf",
 	"internal/docs":                  "leaf", // tests alone
 	"internal/cli":                   "leaf",
+	"internal/accounts":              "leaf",
 	"internal/control":               "leaf",
 	"internal/doctor":                "leaf",
 	"internal/node":                  "root",

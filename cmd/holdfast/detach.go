@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -92,6 +93,12 @@ func childArgs(cfg node.Config, f *upFlags) ([]string, error) {
 	args := []string{
 		"up", "--detached", "--root-dir", cfg.RootDir, "--manifest-dir", cfg.ManifestDir, "--node-name", cfg.NodeName,
 		"--api-port", strconv.Itoa(*cfg.APIPort), "--kubelet-port", strconv.Itoa(*cfg.KubeletPort),
+	}
+	if len(cfg.BindAddress) > 0 {
+		args = append(args, "--bind-address", strings.Join(cfg.BindAddress, ","))
+	}
+	if len(cfg.APINames) > 0 {
+		args = append(args, "--api-name", strings.Join(cfg.APINames, ","))
 	}
 	if cfg.ContainerRuntimeEndpoint != "" {
 		args = append(args, "--container-runtime-endpoint", cfg.ContainerRuntimeEndpoint)

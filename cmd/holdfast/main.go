@@ -88,7 +88,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		root = instance.DefaultRoot
 	}
 	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
-	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newVersion())
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
 	return cmd
 }
 

@@ -21,6 +21,8 @@ type upFlags struct {
 	manifestDir string
 	nodeName    string
 	apiPort     int
+	bindAddress []string
+	apiNames    []string
 	kubeletPort int
 	runtime     string
 	podCIDR     string
@@ -43,6 +45,7 @@ takes them over. "holdfast down" stops them.`,
 		Example: `  holdfast up --detach
   holdfast up --root-dir /srv/node --manifest-dir /srv/pods
   holdfast up --api-port 0 --kubelet-port 0        # any free ports
+  holdfast up --bind-address 192.168.1.5           # kubectl from other machines
   holdfast up --config node.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,6 +78,8 @@ func (f *upFlags) bindSettings(cmd *cobra.Command) {
 	flags.StringVar(&f.manifestDir, "manifest-dir", "", `folder to read pods from (default "<root-dir>/manifests")`)
 	flags.StringVar(&f.nodeName, "node-name", "", "name of the node (default the host's name)")
 	flags.IntVar(&f.apiPort, "api-port", node.DefaultAPIPort, "port of the Kubernetes API, 0 for any free one")
+	flags.StringSliceVar(&f.bindAddress, "bind-address", nil, "addresses of this machine where the API is to be reached from other machines, 0.0.0.0 for all of IPv4, :: for all (default none: loopback and pods)")
+	flags.StringSliceVar(&f.apiNames, "api-name", nil, "more names and addresses by which other machines reach the API, for its certificate")
 	flags.IntVar(&f.kubeletPort, "kubelet-port", node.DefaultKubeletPort, "port of the kubelet's API, 0 for any free one")
 	flags.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of a runtime that is there already, such as unix:///run/containerd/containerd.sock (default a private containerd)")
 	flags.StringVar(&f.podCIDR, "pod-cidr", "", "subnet of the pods' addresses, such as 10.99.0.0/24 (default a free /24, chosen once)")
@@ -101,6 +106,12 @@ func (f *upFlags) settings(cmd *cobra.Command, g *global) (node.Config, error) {
 	}
 	if given("api-port") {
 		cfg.APIPort = &f.apiPort
+	}
+	if given("bind-address") {
+		cfg.BindAddress = f.bindAddress
+	}
+	if given("api-name") {
+		cfg.APINames = f.apiNames
 	}
 	if given("kubelet-port") {
 		cfg.KubeletPort = &f.kubeletPort

@@ -24,7 +24,7 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 	}
 	if format == Wide {
 		fmt.Fprintf(w, "Version      %s\nInstance     %s\nRoot folder  %s\nManifests    %s\nAPI          %s\nKubeconfig   %s\n",
-			r.Version, r.ID, r.RootDir, r.ManifestDir, r.API, r.Kubeconfig)
+			r.Version, r.ID, r.RootDir, r.ManifestDir, strings.Join(append([]string{r.API}, r.APIOutside...), " "), r.Kubeconfig)
 	}
 	if format == Wide && len(r.Certificates) > 0 {
 		fmt.Fprintln(w)

@@ -32,7 +32,8 @@ type Report struct {
 	Version     string    `json:"version,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
 	Ready       bool      `json:"ready"`
-	API         string    `json:"api,omitempty"` // https://address:port
+	API         string    `json:"api,omitempty"`        // https://address:port
+	APIOutside  []string  `json:"apiOutside,omitempty"` // address:port, for other machines; the best first
 	Kubeconfig  string    `json:"kubeconfig"`
 	ManifestDir string    `json:"manifestDir"`
 	Parts       []Part    `json:"parts"`

@@ -47,6 +47,17 @@ type Config struct {
 	// port.
 	APIPort *int `json:"apiPort,omitempty"`
 
+	// BindAddress lists addresses of this machine where the embedded API
+	// listens too, for other machines: 0.0.0.0 for all of IPv4, :: for all. The
+	// same port. Default: none. One that no interface has yet is a fault, shown
+	// by status, and no reason not to start.
+	BindAddress []string `json:"bindAddress,omitempty"`
+
+	// APINames lists host names and addresses by which other machines reach
+	// the API, for its certificate. Those of BindAddress and the host's name
+	// are in it anyway.
+	APINames []string `json:"apiNames,omitempty"`
+
 	// KubeletPort is where the kubelet's API listens. Default 10250; 0 is any
 	// free port.
 	KubeletPort *int `json:"kubeletPort,omitempty"`
@@ -115,7 +126,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet", "images",
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet", "images",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -235,5 +246,6 @@ func (c Config) validate() error {
 	if err := c.checkImages(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.validateReach()...)
 	return errors.Join(append(errs, c.Kubelet.validate()...)...)
 }

@@ -10,7 +10,7 @@ import (
 func TestLoadConfig(t *testing.T) {
 	const head = "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\n"
 	for name, test := range map[string]struct{ text, wantErr string }{
-		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\ncontainerRuntimeEndpoint: unix:///run/x.sock\n"},
+		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\nbindAddress: [192.0.2.1, \"::\"]\napiNames: [edge]\ncontainerRuntimeEndpoint: unix:///run/x.sock\n"},
 		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `line 3: unknown field "rootdirectory"`},
 		"another case":      {text: head + "rootdir: /srv\n", wantErr: `line 3: unknown field "rootdir"`},
 		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: `line 4: field "apiPort" is written twice`},

@@ -62,8 +62,8 @@ type node struct {
 	manager     *servicemanager.Notifier
 	metrics     *prometheus.Registry
 
-	podsListener    net.Listener // of the API, on the node's address
-	kubeletListener net.Listener // of the kubelet's API, on loopback
+	apiListeners    []net.Listener // of the API, beside its own on loopback
+	kubeletListener net.Listener   // of the kubelet's API, on loopback
 
 	admin rest.Interface // of the API, as the administrator
 
@@ -139,7 +139,9 @@ func (n *node) run(ctx context.Context) error {
 		parts.Add(partRuntime, watch(n.board, partRuntime, n.host.Run, n.host.Ready()))
 	}
 	parts.AddReady(partAPI, watch(n.board, partAPI, n.api.Run, n.api.Ready()), n.api.Ready())
-	parts.Add("api for pods", func(ctx context.Context) error { return n.api.Serve(ctx, n.podsListener) })
+	for _, l := range n.apiListeners {
+		parts.Add("api on "+l.Addr().String(), func(ctx context.Context) error { return n.api.Serve(ctx, l) })
+	}
 	parts.Add("fault events", n.faultEvents.Run)
 	parts.Add("objects", n.objects.Run)
 	if n.host != nil {

@@ -99,11 +99,12 @@ func (n *node) prepareAPI(ctx context.Context, last Config) (err error) {
 	}
 	err = n.writeKubeconfig()
 	if err == nil {
-		n.podsListener, err = listen(ctx, n.address, n.api.Port())
+		err = n.listenForPods(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, n.api.Close())
 	}
+	n.tellReach()
 	return nil
 }
 
@@ -118,10 +119,14 @@ func (n *node) writeKubeconfig() error {
 
 // newAPI makes the API server on the first port that is free.
 func (n *node) newAPI(ports []int) (api *localapi.Server, err error) {
+	host := "127.0.0.1"
+	if _, every := n.cfg.bound(); every.IsValid() {
+		host = every.String()
+	}
 	for _, port := range ports {
 		api, err = localapi.New(localapi.Config{
 			DataDir: n.in.Path("etcd"), PKIDir: n.in.Path("pki"), RunDir: n.in.Run(),
-			Listen: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}, Names: []string{n.address.String()},
+			Listen: []string{net.JoinHostPort(host, strconv.Itoa(port))}, Names: n.apiNames(), MoreNames: n.changingNames,
 			NodeName: n.cfg.NodeName, AdminRenewed: n.writeKubeconfig, Metrics: n.metrics, Log: n.log.With("part", partAPI),
 		})
 		if !errors.Is(err, syscall.EADDRINUSE) {

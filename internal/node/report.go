@@ -34,6 +34,8 @@ func (n *node) report(context.Context) control.Report {
 	default:
 	}
 	r.API = "https://" + n.api.Address()
+	r.APIOutside = n.outside()
+	r.Faults = append(r.Faults, n.reachFaults()...)
 	for _, c := range n.api.Certificates() {
 		r.Certificates = append(r.Certificates, control.Certificate{Name: c.Name, File: c.File, Expires: c.Expires, Names: c.Names})
 	}

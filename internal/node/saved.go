@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/atomicfile"
 	"github.com/holdfast-dev/holdfast/internal/instance"
@@ -64,6 +65,8 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 	for _, s := range []struct{ name, last, now string }{
 		{"manifestDir", last.ManifestDir, cfg.ManifestDir},
 		{"nodeName", last.NodeName, cfg.NodeName},
+		{"bindAddress", strings.Join(last.BindAddress, ","), strings.Join(cfg.BindAddress, ",")},
+		{"apiNames", strings.Join(last.APINames, ","), strings.Join(cfg.APINames, ",")},
 		{"containerRuntimeEndpoint", last.ContainerRuntimeEndpoint, cfg.ContainerRuntimeEndpoint},
 		{"podCIDR", last.PodCIDR, cfg.PodCIDR},
 	} {
