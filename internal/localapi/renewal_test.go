@@ -34,8 +34,11 @@ func served(t *testing.T, s *Server) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	return conn.ConnectionState().PeerCertificates[0]
+	cert := conn.ConnectionState().PeerCertificates[0]
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }
 
 // Everything is renewed while the API runs: what it serves, what its clients

@@ -94,7 +94,7 @@ func (c Config) validate() error {
 	if host, _, err := net.SplitHostPort(c.Listen[0]); err != nil {
 		errs = append(errs, fmt.Errorf("listen address %q: %w", c.Listen[0], err))
 	} else if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() && !ip.IsUnspecified() {
-		errs = append(errs, fmt.Errorf("listen address %q: the first must be a loopback IP address, 0.0.0.0 or ::", c.Listen[0]))
+		errs = append(errs, fmt.Errorf("listen address %q: the first must be a loopback IP address, or 0.0.0.0 or :: for all addresses", c.Listen[0]))
 	}
 	if _, _, err := net.ParseCIDR(c.ServiceCIDR); err != nil {
 		errs = append(errs, fmt.Errorf("service CIDR: %w", err))

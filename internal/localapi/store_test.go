@@ -229,7 +229,7 @@ func TestConfigErrors(t *testing.T) {
 	}{
 		{"no folder", func(c *Config) { c.DataDir = "" }, "DataDir is empty"},
 		{"no node", func(c *Config) { c.NodeName = "" }, "NodeName is empty"},
-		{"not loopback", func(c *Config) { c.Listen = []string{"0.0.0.0:0"} }, "must be a loopback"},
+		{"not loopback", func(c *Config) { c.Listen = []string{"192.0.2.1:0"} }, "must be a loopback"},
 		{"no port", func(c *Config) { c.Listen = []string{"127.0.0.1"} }, "missing port"},
 		{"bad CIDR", func(c *Config) { c.ServiceCIDR = "10.96.0.0" }, "service CIDR"},
 	} {

@@ -55,7 +55,7 @@ func TestAnyClock(t *testing.T) {
 				if errs := a.Faults(); len(errs) > 0 {
 					t.Error(errs)
 				}
-				if got, want := a.ClockErr() != nil, now == noClock; got != want {
+				if got, want := a.ClockErr() != nil, now.Equal(noClock); got != want {
 					t.Errorf("at %v: clock %v", now, a.ClockErr())
 				}
 			}
