@@ -156,7 +156,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	port := l.Addr().(*net.TCPAddr).Port
 	h := Read(t.Context(), Config{Root: t.TempDir() + "/later/still", NodePID: os.Getpid(), KubeletPort: port}, time.Now())
 	if h.Memory == 0 || h.Filesystems == "" || h.Disk.Free == 0 || h.Disk.Err != nil || h.OpenFiles == 0 {

@@ -65,9 +65,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// DefaultServiceCIDR is where services get their addresses, as in upstream's
+// clusters.
+const DefaultServiceCIDR = "10.96.0.0/16"
+
 const (
-	defaultListen      = "127.0.0.1:6443"
-	DefaultServiceCIDR = "10.96.0.0/16"
+	defaultListen = "127.0.0.1:6443"
 	// shutdownTimeout is how long a stopping server waits for its clients.
 	shutdownTimeout = 2 * time.Second
 	// dialTimeout is client-go's, for the connections and their keep-alives.

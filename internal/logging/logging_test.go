@@ -2,6 +2,8 @@ package logging_test
 
 import (
 	"log/slog"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -37,5 +39,22 @@ func TestKlogComesOutByTheSameDoor(t *testing.T) {
 	}
 	if strings.Contains(got, "chatter") {
 		t.Errorf("a library's information is shown at info level:\n%s", got)
+	}
+}
+
+// TestLastWords ends a process as a library does, in a process of its own.
+func TestLastWords(t *testing.T) {
+	if os.Getenv("LAST_WORDS") != "" {
+		logging.New(os.Stdout, slog.LevelInfo)
+		klog.Fatalf("PostStartHook %q failed", "x")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLastWords$")
+	cmd.Env = append(os.Environ(), "LAST_WORDS=1")
+	out, err := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != 255 {
+		t.Errorf("exit code %d (%v), want klog's 255", code, err)
+	}
+	if want := `level=ERROR msg="a library ends the process" exitCode=255 said="PostStartHook \"x\" failed"`; !strings.Contains(string(out), want) {
+		t.Errorf("no %s in:\n%s", want, out)
 	}
 }

@@ -108,7 +108,7 @@ func startHostRuntime(t *testing.T, sandboxImage string) hostRuntime {
 func (r hostRuntime) start(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml")) //nolint:noctx // it ends after the test's context
+	cmd := exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

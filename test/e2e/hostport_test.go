@@ -189,7 +189,7 @@ func TestHostPortOfTwoNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	port := l.Addr().(*net.TCPAddr).Port
 	two.write("third.yaml", servePod("third", fmt.Sprintf("{containerPort: 8080, hostPort: %d}", port)))
 	two.running("third-edge-1")

@@ -81,7 +81,7 @@ func TestReboot(t *testing.T) {
 		if out := n.kubectl("get", "configmap", "goes", "--ignore-not-found"); out != "" {
 			return errors.New(out)
 		}
-		for _, uid := range []string{string(goes.Annotations["kubernetes.io/config.hash"]), string(edited.Annotations["kubernetes.io/config.hash"])} {
+		for _, uid := range []string{goes.Annotations["kubernetes.io/config.hash"], edited.Annotations["kubernetes.io/config.hash"]} {
 			if uid == "" {
 				return errors.New("a mirror pod without the static pod's UID")
 			}

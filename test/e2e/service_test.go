@@ -45,7 +45,7 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestServiceManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer manager.Close()
+	defer func() { _ = manager.Close() }()
 	cmd := exec.CommandContext(t.Context(), holdfastBin, "--root-dir", n.root, "up", "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=400000")
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -123,7 +123,9 @@ func TestIll(t *testing.T) {
 		<-asked
 	}
 	cancel()
-	<-done
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 	if got := m.hear(t); got != "STOPPING=1" {
 		t.Errorf("got %q, want silence until the end", got)
 	}

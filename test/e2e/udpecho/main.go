@@ -9,12 +9,11 @@ import (
 )
 
 func main() {
-	if err := echo(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, echo())
+	os.Exit(1)
 }
 
+// echo answers until something fails.
 func echo() error {
 	name, err := os.Hostname()
 	if err != nil {
