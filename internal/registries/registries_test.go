@@ -218,7 +218,8 @@ func TestProxy(t *testing.T) {
 	}{
 		"the environment's": {Proxy{}, env, []string{"HTTPS_PROXY=http://kept", "NO_PROXY=y", "http_proxy=http://old", "no_proxy=x"}},
 		"some of it": {
-			Proxy{HTTPProxy: "http://new", NoProxy: "z"}, []string{"A=b", "HTTPS_PROXY=http://kept", "HTTP_PROXY=http://new", "NO_PROXY=z"},
+			Proxy{HTTPProxy: "http://new", NoProxy: "z"},
+			[]string{"A=b", "HTTPS_PROXY=http://kept", "HTTP_PROXY=http://new", "NO_PROXY=z"},
 			[]string{"HTTPS_PROXY=http://kept", "HTTP_PROXY=http://new", "NO_PROXY=z"},
 		},
 	} {
