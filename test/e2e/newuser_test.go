@@ -221,12 +221,17 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// alive reports whether a process runs; a zombie does not.
+// alive reports whether a process runs. A zombie does not, but one whose other
+// threads have not ended yet does: they hold its files, and so its lock.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return false
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z")
+	if !strings.HasPrefix(rest, "Z") {
+		return true
+	}
+	threads, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
+	return err == nil && len(threads) > 1
 }
