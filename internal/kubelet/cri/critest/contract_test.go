@@ -267,9 +267,9 @@ func testLife(t *testing.T, s subject) {
 		for i := range got.Containers {
 			inspected.container = got.Containers[i].State
 		}
-		for _, got := range []struct{ sandbox, container observed.State }{listed, inspected} {
+		for by, got := range map[string]struct{ sandbox, container observed.State }{"listed": listed, "inspected": inspected} {
 			if got.sandbox != sandbox || got.container != container {
-				t.Errorf("got sandbox %q, container %q, want %q, %q", got.sandbox, got.container, sandbox, container)
+				t.Errorf("%s: got sandbox %q, container %q, want %q, %q", by, got.sandbox, got.container, sandbox, container)
 			}
 		}
 		if running := sandbox == observed.Running || container == observed.Running; got.Running() != running {
