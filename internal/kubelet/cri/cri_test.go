@@ -171,6 +171,53 @@ func TestGrace(t *testing.T) {
 	}
 }
 
+// TestStopSettles has the runtime answer a stop before its list knows of the
+// end, as containerd may: the stop waits for it, and gives up in its time.
+func TestStopSettles(t *testing.T) {
+	fake, r := start(t, cri.Config{Timeout: time.Minute})
+	sandbox, container := runPod(t, r, "a")
+	for _, test := range []struct {
+		stop, list string
+		call       func(*cri.Runtime, context.Context) error
+		end        func() error
+	}{
+		{
+			"StopContainer", "ListContainers",
+			func(r *cri.Runtime, ctx context.Context) error { return r.StopContainer(ctx, container, 0) },
+			func() error { return fake.Exit(container, 0) },
+		},
+		{
+			"StopPodSandbox", "ListPodSandbox",
+			func(r *cri.Runtime, ctx context.Context) error { return r.StopSandbox(ctx, sandbox) },
+			func() error { return fake.KillSandbox(sandbox) },
+		},
+	} {
+		t.Run(test.stop, func(t *testing.T) {
+			// The answer for what is not there: the stop itself does nothing.
+			defer fake.Inject(crifake.Fault{Op: test.stop, Err: status.Error(codes.NotFound, "no such task")})()
+			hurried := cri.New(fake.Conn(), cri.Config{Timeout: 20 * time.Millisecond})
+			if err := test.call(hurried, t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("stop of what goes on: got %v, want deadline exceeded", err)
+			}
+			asked := 0
+			defer fake.Inject(crifake.Fault{Op: test.list, Match: func(any) bool {
+				if asked++; asked == 3 {
+					if err := test.end(); err != nil {
+						t.Error(err)
+					}
+				}
+				return false
+			}})()
+			if err := test.call(r, t.Context()); err != nil {
+				t.Error(err)
+			}
+			if asked != 3 {
+				t.Errorf("asked %d times, want until the list has the end, 3", asked)
+			}
+		})
+	}
+}
+
 func TestPods(t *testing.T) {
 	_, r := start(t, cri.Config{})
 	boxB, mainB := runPod(t, r, "b")
