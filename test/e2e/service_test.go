@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/doctor"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // doctor asks about a machine and returns the findings and the exit code.
@@ -135,6 +136,7 @@ func TestServiceManager(t *testing.T) {
 // TestInstall puts everything where the systemd unit looks for it, and runs it
 // from there.
 func TestInstall(t *testing.T) {
+	testenv.Need(t, "runtime") // and the binary, which is built with it
 	dest := t.TempDir()
 	if out, err := run(t, "", "make", "-C", "../..", "--no-print-directory", "install", "DESTDIR="+dest, "BUILT=1"); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
