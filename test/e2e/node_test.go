@@ -48,6 +48,8 @@ type node struct {
 	flags []string // of up, beside those that every test has
 	env   []string // of every command, beside the test's own
 	netns string   // the network namespace that it lives in; empty: the host's
+
+	instances map[string]*instance.Instance // by ID, that it has been
 }
 
 // newNode returns a node that does not run yet. It is uninstalled when the
@@ -75,16 +77,20 @@ func newNode(t *testing.T) *node {
 // newNodeIn is newNode with a root folder that the caller made and removes.
 func newNodeIn(t *testing.T, root string) *node {
 	t.Helper()
-	n := &node{t: t, root: root, name: "edge-1"}
+	n := &node{t: t, root: root, name: "edge-1", instances: map[string]*instance.Instance{}}
 	t.Cleanup(func() {
+		n.t = t // a step may have lent its own
 		if t.Failed() {
 			n.dump()
+		} else {
+			n.leaksNothing()
 		}
-		if _, err := instance.Open(root); err == nil {
+		if _, err := instance.Open(n.root); err == nil {
 			if out, err := n.try("uninstall", "--yes"); err != nil {
 				t.Errorf("uninstall: %v\n%s", err, out)
 			}
 		}
+		n.isGone()
 	})
 	return n
 }
@@ -109,7 +115,11 @@ func (n *node) up() string {
 
 func (n *node) tryUp() (string, error) {
 	n.t.Helper()
-	return n.try(append([]string{"up", "--detach", "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0"}, n.flags...)...)
+	out, err := n.try(append([]string{"up", "--detach", "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0"}, n.flags...)...)
+	if in, errOpen := instance.Open(n.root); errOpen == nil {
+		n.instances[in.ID] = in
+	}
+	return out, err
 }
 
 // dump shows what a person would look at after a failure.
