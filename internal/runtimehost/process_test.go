@@ -2,8 +2,9 @@ package runtimehost
 
 import (
 	"context"
+	"io"
 	"os"
-	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -12,19 +13,49 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// behaviour is set in the environment of a process that child starts.
+const behaviour = "HOLDFAST_TEST_CHILD"
+
+// What such a process does.
+const (
+	waits    = "waits"    // until its input closes
+	stubborn = "stubborn" // the same, whatever SIGTERM says
+	ends     = "ends"     // at once
+)
+
+// behave is the program of child's processes: this one, so that no shell has a
+// say in their arguments. It says when it is ready.
+func behave(how string) {
+	if how == stubborn {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	_, _ = os.Stdout.WriteString("ready")
+	_ = os.Stdout.Close()
+	if how != ends {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}
+}
+
 // child starts a process with the given arguments, whose name need not be that
 // of the program. It ends with the test process at the latest: its input closes.
-func child(t *testing.T, argv ...string) *process {
+func child(t *testing.T, how string, argv ...string) *process {
 	t.Helper()
-	shell, err := exec.LookPath("sh")
+	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, w, err := os.Pipe()
+	in, open, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	started, err := os.StartProcess(shell, argv, &os.ProcAttr{Files: []*os.File{r, nil, nil}})
+	out, said, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := os.StartProcess(program, argv, &os.ProcAttr{
+		Env:   append(os.Environ(), behaviour+"="+how),
+		Files: []*os.File{in, said, os.Stderr},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,23 +70,25 @@ func child(t *testing.T, argv ...string) *process {
 			_ = syscall.Kill(started.Pid, syscall.SIGKILL)
 			_, _ = syscall.Wait4(started.Pid, nil, 0, nil)
 		}
-		_ = r.Close()
-		_ = w.Close()
+		_ = in.Close()
+		_ = open.Close()
 	})
+	_ = said.Close() // ours: the child's is the last
+	defer func() { _ = out.Close() }()
+	if word, err := io.ReadAll(out); string(word) != "ready" || err != nil {
+		t.Fatalf("the child said %q, %v", word, err)
+	}
 	return p
 }
-
-// The shell takes the words after its script as parameters.
-const waiting = "while read x; do :; done"
 
 func TestFindContainerd(t *testing.T) {
 	cfg := sampleConfig()
 	cfg.RootDir = t.TempDir()
-	child(t, "/usr/bin/containerd", "-c", waiting, "sh", "--config", "/etc/containerd/config.toml") // another's
-	child(t, "/bin/vi", "-c", waiting, "sh", "--config", cfg.configFile())                          // another program
-	child(t, "containerd-shim-runc-v2", "-c", waiting, "sh", "-address", cfg.socket()+".other")
-	ours := child(t, "/any/containerd", "-c", waiting, "sh", "--config", cfg.configFile())
-	shim := child(t, "/any/containerd-shim-runc-v2", "-c", waiting, "sh", "-address", cfg.socket())
+	child(t, waits, "/usr/bin/containerd", "--config", "/etc/containerd/config.toml") // another's
+	child(t, waits, "/bin/vi", "--config", cfg.configFile())                          // another program
+	child(t, waits, "containerd-shim-runc-v2", "-address", cfg.socket()+".other")
+	ours := child(t, waits, "/any/containerd", "--config", cfg.configFile())
+	shim := child(t, waits, "/any/containerd-shim-runc-v2", "-address", cfg.socket())
 
 	pids := func(find func() ([]*process, error)) []int {
 		t.Helper()
@@ -82,13 +115,13 @@ func TestFindContainerd(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	t.Run("ends when asked", func(t *testing.T) {
-		p := child(t, "sh", "-c", waiting)
+		p := child(t, waits, "child")
 		if err := p.stop(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("is killed when it does not", func(t *testing.T) {
-		p := child(t, "sh", "-c", "trap '' TERM; "+waiting)
+		p := child(t, stubborn, "child")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // no time left
 		if err := p.stop(ctx, time.Minute); err != nil {
@@ -96,7 +129,7 @@ func TestStop(t *testing.T) {
 		}
 	})
 	t.Run("has ended", func(t *testing.T) {
-		p := child(t, "sh", "-c", "exit 0")
+		p := child(t, ends, "child")
 		if err := p.wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +140,7 @@ func TestStop(t *testing.T) {
 }
 
 func TestWaitEndsOnClose(t *testing.T) {
-	p := child(t, "sh", "-c", waiting)
+	p := child(t, waits, "child")
 	waited := make(chan error, 1)
 	go func() { waited <- p.wait() }()
 	select {
