@@ -17,9 +17,9 @@ import (
 )
 
 // A part is a package whose tests run in the machine too, or those of them that
-// run matches and skip does not.
+// run matches.
 type part struct {
-	pkg, run, skip string
+	pkg, run string
 }
 
 // parts are those that a host may leave to the guest, and those that its cgroup v2
@@ -31,9 +31,8 @@ var parts = []part{
 	{pkg: "internal/kubelet/podsync", run: "TestRealRuntime"},
 	{pkg: "internal/kubelet"},
 	{pkg: "internal/podnet"},
-	// On a machine this slow and busy, one of the runtime's two answers still says
-	// "running" right after a container was stopped. Hosts run that case.
-	{pkg: "internal/kubelet/cri/critest", run: "TestBundledContainerd", skip: "TestBundledContainerd/life_of_a_pod"},
+	{pkg: "internal/runtimehost"},
+	{pkg: "internal/kubelet/cri/critest", run: "TestBundledContainerd"},
 }
 
 // TestParts runs tests of packages under cgroup v2, on disks with project quota.
@@ -66,7 +65,7 @@ func TestParts(t *testing.T) {
 	sh(t, m, "touch /etc/resolv.conf") // containerd copies it for a pod that brings none
 	for _, p := range parts {
 		t.Run(p.pkg, func(t *testing.T) {
-			argv := []string{"sh", "-ec", `cd "$0"; exec ./test -test.v -test.run "$1" -test.skip "$2" -test.timeout 20m`, "/src/" + p.pkg, p.run, p.skip}
+			argv := []string{"sh", "-ec", `cd "$0"; exec ./test -test.v -test.run "$1" -test.timeout 20m`, "/src/" + p.pkg, p.run}
 			result, err := m.Run(t.Context(), guest.Command{Argv: argv, Timeout: 21 * time.Minute, Env: []string{
 				"TMPDIR=/var/tmp", "HOLDFAST_LAYER=guest", "HOLDFAST_RUNTIME_DIR=/opt/holdfast/runtime",
 				"HOLDFAST_QUOTA_DIRS=/quota/ext4:/quota/xfs",

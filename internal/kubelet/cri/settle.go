@@ -13,10 +13,11 @@ import (
 // settle waits until runs says that what was stopped does not run any more.
 //
 // CRI does not promise that a stop that was answered shows at once. containerd
-// answers without waiting where a container's process has ended by itself and is
-// not noted yet, and its list learns of a sandbox's end after the stop of it.
-// Whoever stops something looks at it next, and would take it for what cannot
-// be stopped.
+// answers without waiting if a container's task is gone already, although its end
+// is not noted yet: its process ended by itself at that moment, or its grace
+// period ran out while its end was being handled. And its list learns of a
+// sandbox's end after the stop of it. Whoever stops something looks at it next,
+// and would take it for what cannot be stopped.
 func settle(ctx context.Context, runs func(context.Context) (bool, error)) error {
 	for asked := 1; ; asked++ {
 		still, err := runs(ctx)
