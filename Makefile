@@ -4,8 +4,14 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 BIN         := bin
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS     := -s -w -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION)
 GO          ?= go
+# What kubectl prints and sends as its version, in holdfast and alone. Not ":=":
+# only a build asks for it.
+KUBERNETES   = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
+KUBENUMBER   = $(subst ., ,$(KUBERNETES:v%=%))
+KUBEFLAGS    = $(foreach of,k8s.io/component-base/version k8s.io/client-go/pkg/version,-X $(of).gitVersion=$(KUBERNETES) \
+	-X $(of).gitMajor=$(word 1,$(KUBENUMBER)) -X $(of).gitMinor=$(word 2,$(KUBENUMBER)))
+LDFLAGS      = -s -w -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION) $(KUBEFLAGS)
 # The flags are those of "go test" too, so that both share one build cache.
 GOBUILD     := CGO_ENABLED=0 $(GO) build
 LINT        := $(BIN)/tools/golangci-lint
@@ -93,7 +99,7 @@ clean: ## remove what was built
 $(BIN)/tools/kubectl: go.mod
 	@echo "Building kubectl for the tests (once)"
 	@mkdir -p $(BIN)/tools
-	@$(GOBUILD) -o $@ k8s.io/kubernetes/cmd/kubectl
+	@$(GOBUILD) -ldflags '$(KUBEFLAGS)' -o $@ k8s.io/kubernetes/cmd/kubectl
 
 # The components of a real control plane, for tests.
 $(BIN)/tools/controlplane: test/controlplane/server/go.mod test/controlplane/server/main.go

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/doctor"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
+	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 // doctor asks about a machine and returns the findings and the exit code.
@@ -154,6 +155,10 @@ func TestInstall(t *testing.T) {
 	out, err := run(t, "", filepath.Join(dest, start), "version")
 	if err != nil || !strings.Contains(out, "Holdfast") {
 		t.Errorf("%s version: %v\n%s", start, err, out)
+	}
+	out, err = run(t, "", filepath.Join(dest, start), "kubectl", "version", "--client", "--kubeconfig=")
+	if err != nil || !strings.Contains(out, "Client Version: "+version.Kubernetes) {
+		t.Errorf("%s kubectl version: %v\n%swant %s (\"make build\" puts it in)", start, err, out, version.Kubernetes)
 	}
 	entries, err := os.ReadDir(filepath.Join(dest, "usr/libexec/holdfast"))
 	if err != nil {
