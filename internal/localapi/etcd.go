@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -68,6 +69,7 @@ type storeConfig struct {
 	runDir string // of its socket; made, mode 0700
 	quota  int64  // bytes that its database may grow to; default: storeQuota
 	log    *slog.Logger
+	elect  time.Duration // how often a start asks to be the leader; default: electInterval
 }
 
 // startEtcd starts a store and waits until it takes writes. A write that it
@@ -94,7 +96,7 @@ func startEtcd(ctx context.Context, cfg storeConfig) (*etcd, error) {
 		return nil, damaged(cfg.dir, err)
 	}
 	e := &etcd{server: server, dir: cfg.dir, socket: socket, log: cfg.log, quota: cfg.quota, death: death}
-	if err := e.elect(ctx); err != nil {
+	if err := e.elect(ctx, cmp.Or(cfg.elect, electInterval)); err != nil {
 		e.stop()
 		return nil, err
 	}
@@ -138,15 +140,38 @@ func launch(cfg *embed.Config, death *death) (*embed.Etcd, error) {
 // elect makes the only member the leader, and waits until it serves. Left
 // alone it would wait out an election timeout for a leader that there cannot be.
 // The message is the one by which a leader that goes hands over.
-func (e *etcd) elect(ctx context.Context) error {
+//
+// It waits until raft counts as applied what the log has. Before that raft looks
+// through the rest of the log at every election, and dies if etcd, a moment
+// ahead of it, has dropped the beginning.
+func (e *etcd) elect(ctx context.Context, every time.Duration) error {
 	self := uint64(e.server.Server.MemberID())
-	again := time.NewTicker(electInterval)
+	read := make(chan struct{})
+	look, stop := context.WithCancel(ctx)
+	defer stop()
+	// If raft is dead nobody answers it; then it ends with the process.
+	go func() {
+		again := time.NewTicker(every)
+		defer again.Stop()
+		for !replayed(self) {
+			select {
+			case <-again.C:
+			case <-look.Done():
+				return
+			}
+		}
+		close(read)
+	}()
+	again := time.NewTicker(every)
 	defer again.Stop()
+	var ask <-chan time.Time // nil: not yet
 	for {
 		select {
 		case <-e.server.Server.ReadyNotify():
 			return nil
-		case <-again.C:
+		case <-read:
+			read, ask = nil, again.C
+		case <-ask:
 			err := e.server.Server.Process(ctx, &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self})
 			if err != nil && !errors.Is(err, raft.ErrStopped) { // then Err says why
 				return fmt.Errorf("start the store: %w", err)
@@ -159,6 +184,18 @@ func (e *etcd) elect(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// replayed reports whether raft counts all that is committed as applied. Of a
+// member that does not lead neither changes any more then. A published variable
+// is the only door at which etcd shows this.
+func replayed(member uint64) bool {
+	published, ok := expvar.Get("raft.status").(expvar.Func)
+	if !ok {
+		return false
+	}
+	status, ok := published.Value().(raft.Status)
+	return ok && status.ID == member && status.Applied == status.GetCommit()
 }
 
 func etcdConfig(store storeConfig, socket string, log *zap.Logger) *embed.Config {
