@@ -308,6 +308,13 @@ func TestEnsureAndRemove(t *testing.T) {
 		t.Errorf("the firewall still names %s", subnet)
 	}
 
+	// A pod's cable, whose other end nobody takes away.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MasterIndex = "vethpodnet", link.Attrs().Index
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "podend"}); err != nil {
+		t.Fatal(err)
+	}
+
 	for range 2 { // the second finds nothing
 		if _, err := n.Remove(t.Context()); err != nil {
 			t.Fatal(err)
@@ -315,6 +322,9 @@ func TestEnsureAndRemove(t *testing.T) {
 	}
 	if diff := cmp.Diff(state(), before); diff != "" {
 		t.Errorf("after Remove (-got +want):\n%s", diff)
+	}
+	if _, err := netlink.LinkByName("podend"); !errors.As(err, new(netlink.LinkNotFoundError)) {
+		t.Errorf("a pod's end of its cable after Remove: %v, want that it is gone", err)
 	}
 	if _, err := os.Stat(n.SharedDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("shared folder: %v", err)
