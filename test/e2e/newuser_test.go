@@ -11,11 +11,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // TestNewUser is the first hour of a new user, step by step: each step builds
 // on the one before.
 func TestNewUser(t *testing.T) {
+	testenv.Need(t, "root")
 	host := takeInventory(t)
 	n := newNode(t)
 	example, err := os.ReadFile("../../examples/web.yaml")
