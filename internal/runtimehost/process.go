@@ -100,7 +100,7 @@ func (p *process) stop(ctx context.Context, timeout time.Duration) error {
 	case <-time.After(killTimeout): // it waits for a disk, perhaps for ever
 		err := fmt.Errorf("process %d is still there %s after SIGKILL", p.pid, killTimeout)
 		err = errors.Join(err, p.close())
-		_ = <-ended // the closing ended the wait
+		<-ended // the closing ended the wait
 		return err
 	}
 }
