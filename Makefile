@@ -62,6 +62,9 @@ integration: build $(BIN)/tools/kubectl $(BIN)/tools/controlplane ## tests of th
 e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)
 	@./test/run e2e
 
+faults: build $(BIN)/tools/kubectl ## kill the agent at every step of a pod's life: the whole sweep, half an hour (root)
+	@HOLDFAST_FAULTS=all HOLDFAST_LAYER=e2e CGO_ENABLED=0 $(GO) test ./test/e2e -run TestAgentDiesAnywhere -count=1 -v -timeout 60m
+
 guest-test: build ## tests in an emulated machine: cgroup v2, quota, reboot, power cut (no root)
 	@./test/run guest
 

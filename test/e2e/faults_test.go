@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/test/faultpoint"
+	"github.com/holdfast-dev/holdfast/test/leaks"
+)
+
+// everything is a pod with one of each thing that has to be made and taken away.
+const everything = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: all}
+data: {version: "%[1]s"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: all}
+data: {key: aGlkZGVu}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: all}
+spec:
+  terminationGracePeriodSeconds: 3
+  initContainers:
+    - {name: first, image: "holdfast.local/demo:latest", args: [echo, ready]}
+    - {name: side, image: "holdfast.local/demo:latest", args: [sleep, 1h], restartPolicy: Always}
+  containers:
+    - name: main
+      image: holdfast.local/demo:latest
+      args: [serve]
+      env: [{name: VERSION, value: "%[1]s"}]
+      ports: [{containerPort: 8080, hostPort: 18072}]
+      readinessProbe: {httpGet: {port: 8080, path: /healthz}, periodSeconds: 1}
+      lifecycle: {preStop: {exec: {command: [/demo, write, /out/note, "%[1]s"]}}}
+      volumeMounts:
+        - {name: config, mountPath: /config}
+        - {name: secret, mountPath: /secret}
+        - {name: fast, mountPath: /fast}
+        - {name: out, mountPath: /out}
+    - {name: second, image: "holdfast.local/demo:latest", args: [sleep, 1h]}
+  volumes:
+    - {name: config, configMap: {name: all}}
+    - {name: secret, secret: {secretName: all}}
+    - {name: fast, emptyDir: {medium: Memory}}
+    - {name: out, hostPath: {path: %[2]s}}
+`
+
+// changes are the verbs that change something in the runtime.
+var changes = []string{
+	"RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync",
+	"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox",
+}
+
+// A faultNode is a node whose runtime is reached through a proxy, and the pod
+// "all" on it.
+type faultNode struct {
+	*node
+	in    *instance.Instance
+	proxy *faultpoint.Proxy
+	cri   runtimeapi.RuntimeServiceClient // past the proxy
+	out   string                          // where the preStop hook writes
+}
+
+// startFaultNode puts the proxy into the place of containerd's socket: a socket
+// that was renamed is still listened at. The agent meets it at its next start.
+func startFaultNode(t *testing.T) *faultNode {
+	t.Helper()
+	n := startNode(t)
+	in, err := instance.Open(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, leaks.Agent(in))
+	socket, behind := in.Run("containerd.sock"), in.Run("behind.sock")
+	if err := os.Rename(socket, behind); err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultpoint.New(socket, behind)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- proxy.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	conn, err := cri.Dial(behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, conn.Close(), os.Rename(behind, socket)); err != nil {
+			t.Error(err)
+		}
+	})
+	n.up()
+	return &faultNode{n, in, proxy, runtimeapi.NewRuntimeServiceClient(conn), t.TempDir()}
+}
+
+// A phase is one change of the pod's file; the empty version removes it.
+type phase struct{ name, version string }
+
+var phases = []phase{{"start", "v1"}, {"update", "v2"}, {"delete", ""}}
+
+func (n *faultNode) change(p phase) {
+	n.t.Helper()
+	if p.version == "" {
+		n.remove("all.yaml")
+		return
+	}
+	n.write("all.yaml", fmt.Sprintf(everything, p.version, n.out))
+}
+
+// reached returns nil when the pod is as a phase wants it.
+func (n *faultNode) reached(p phase) error {
+	n.t.Helper()
+	out, err := n.tryKubectl("", "get", "pod", "all-edge-1", "--ignore-not-found",
+		"-o", `jsonpath={.spec.containers[0].env[0].value} {.status.conditions[?(@.type=="Ready")].status}`)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	want := p.version + " True"
+	if p.version == "" {
+		want = ""
+	}
+	if out != want {
+		return fmt.Errorf("the pod is %q, want %q", out, want)
+	}
+	if p.version != "" {
+		page, err := fetch(n.t, "http://127.0.0.1:18072/")
+		if err := errors.Join(err, wants(page, "hello from all")); err != nil {
+			return err
+		}
+	}
+	left, err := n.left()
+	if err == nil && len(left) > 0 {
+		err = errors.New("left: " + strings.Join(left, "\n"))
+	}
+	return err
+}
+
+// lasting returns the IDs of containers that run and are meant to go on, by the
+// UID of their pod.
+func (n *faultNode) lasting() map[string][]string {
+	n.t.Helper()
+	list, err := n.cri.ListContainers(n.t.Context(), &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}},
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	byPod := map[string][]string{}
+	for _, c := range list.GetContainers() {
+		if c.GetMetadata().GetName() != "first" {
+			uid := c.GetLabels()["io.kubernetes.pod.uid"]
+			byPod[uid] = append(byPod[uid], c.GetMetadata().GetName()+" "+c.GetId())
+		}
+	}
+	return byPod
+}
+
+// unharmed fails the test if a container that ran before does not go on,
+// although its pod does.
+func (n *faultNode) unharmed(before map[string][]string) {
+	n.t.Helper()
+	for uid, now := range n.lasting() {
+		for _, c := range before[uid] {
+			if !slices.Contains(now, c) {
+				n.t.Errorf("container %s of pod %s ran and was replaced: now %v", c, uid, now)
+			}
+		}
+	}
+}
+
+// A point is where the agent dies: before, during or after a change number call
+// (from 1) of a phase, or, if there is none, some time after the phase began.
+type point struct {
+	call int
+	when string
+	time time.Duration
+}
+
+func (p point) String() string {
+	if p.call > 0 {
+		return fmt.Sprintf("%s call %d", p.when, p.call)
+	}
+	return fmt.Sprintf("after %v", p.time)
+}
+
+// plan kills the agent at a point. fired gets the verb at which it did.
+func (p point) plan(agent int, calls *atomic.Int64, fired chan<- string) faultpoint.Plan {
+	return func(c faultpoint.Call) faultpoint.Fault {
+		if !slices.Contains(changes, c.Verb) || calls.Add(1) != int64(p.call) {
+			return faultpoint.Fault{}
+		}
+		die := func() {
+			_ = syscall.Kill(agent, syscall.SIGKILL) // it may have died
+			for alive(agent) {
+			}
+			fired <- c.Verb
+		}
+		switch p.when {
+		case "before":
+			// What was not sent never is, though whoever asked is dead.
+			return faultpoint.Fault{Before: die, Fail: status.Error(codes.Canceled, "the agent died")}
+		case "during":
+			return faultpoint.Fault{During: func() { time.Sleep(p.time); die() }}
+		default:
+			return faultpoint.Fault{After: die}
+		}
+	}
+}
+
+// dies goes through a phase with the agent killed at a point, and started again.
+// It returns the number of changes, for a point that is none.
+func (n *faultNode) dies(ph phase, p point) int {
+	n.t.Helper()
+	var calls atomic.Int64
+	fired := make(chan string, 1)
+	n.proxy.Set(p.plan(leaks.Agent(n.in), &calls, fired))
+	n.change(ph)
+	if p.call == 0 && p.time > 0 {
+		time.Sleep(p.time)
+		kill(n.t, leaks.Agent(n.in))
+		fired <- "no verb"
+	}
+	n.eventually(ph.name, func() error {
+		select {
+		case verb := <-fired:
+			n.t.Logf("%s: died %v, %s", ph.name, p, verb)
+			n.proxy.Set(func(faultpoint.Call) faultpoint.Fault { return faultpoint.Fault{} })
+			before := n.lasting()
+			n.up()
+			n.eventually(ph.name+", died "+p.String(), func() error { return n.reached(ph) })
+			n.unharmed(before)
+			return nil
+		default:
+			return n.reached(ph)
+		}
+	})
+	return int(calls.Load())
+}
+
+// seeded returns a source of chance whose seed is logged. HOLDFAST_SEED repeats
+// what a seed did.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("HOLDFAST_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64() //nolint:gosec // no secret
+	}
+	t.Logf("HOLDFAST_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
+}
+
+// TestAgentDiesAnywhere kills the agent between any two steps of the start, an
+// update and the end of a pod. Whatever it was doing, the next one gets to what
+// is wanted, leaves nothing, and does not touch what already runs.
+//
+// It takes some points by chance; with HOLDFAST_FAULTS=all, every one.
+func TestAgentDiesAnywhere(t *testing.T) {
+	n := startFaultNode(t)
+	random := seeded(t)
+	calls := map[string]int{}
+	for _, ph := range phases {
+		calls[ph.name] = n.dies(ph, point{})
+		if calls[ph.name] == 0 {
+			t.Fatalf("%s: no call went through the proxy", ph.name)
+		}
+		if note, _ := os.ReadFile(filepath.Join(n.out, "note")); ph.name == "update" && string(note) != "v1\n" {
+			t.Errorf("the hook of the first version wrote %q", note)
+		}
+	}
+	t.Logf("calls that change something: %v", calls)
+
+	chance := func(limit time.Duration) time.Duration { return time.Duration(random.Int64N(int64(limit))) }
+	if os.Getenv("HOLDFAST_FAULTS") != "all" {
+		for range 4 {
+			for _, ph := range phases {
+				p := point{call: 1 + random.IntN(calls[ph.name]), when: []string{"before", "during", "after"}[random.IntN(3)], time: chance(50 * time.Millisecond)}
+				if random.IntN(4) == 0 { // files, mounts, the store: between calls
+					p = point{time: chance(time.Second)}
+				}
+				n.dies(ph, p)
+			}
+		}
+		return
+	}
+	for call := 1; call <= slices.Max([]int{calls["start"], calls["update"], calls["delete"]}); call++ {
+		for _, when := range []string{"before", "during", "after"} {
+			for _, ph := range phases {
+				n.dies(ph, point{call: call, when: when, time: chance(50 * time.Millisecond)})
+			}
+		}
+		for _, ph := range phases {
+			n.dies(ph, point{time: chance(2 * time.Second)})
+		}
+	}
+}
