@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,14 +42,27 @@ container runtime. Nothing is deleted: "holdfast up" starts the same pods again.
 }
 
 // stopNode stops an instance's pods and then the instance: the process that
-// runs it does, or, where there is none, this one.
+// runs it does, or, where there is none, this one. It waits for a process that
+// has the instance and does not listen.
 func stopNode(ctx context.Context, in *instance.Instance, step func(string)) error {
-	err := control.NewClient(in.ControlSocket()).Down(ctx, step)
-	if errors.Is(err, control.ErrNotRunning) {
-		err = node.Down(ctx, in, step)
+	for told := false; ; told = true {
+		err := control.NewClient(in.ControlSocket()).Down(ctx, step)
+		if errors.Is(err, control.ErrNotRunning) {
+			err = node.Down(ctx, in, step)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, instance.ErrRunning) {
+			return fmt.Errorf("stop the node in %s: %w", in.Root, err)
+		}
+		if pid, running := in.Running(); running && !told {
+			step(fmt.Sprintf("waiting for process %s, which starts or stops the node", pid))
+		}
+		select { // that process answers soon, or ends: another "holdfast down", for example
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("stop the node in %s: %w", in.Root, err)
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -23,7 +24,12 @@ The private container runtime has both. A runtime of your own, used with
 a registry, or from here.`,
 		Example: `  holdfast export-image pause | ctr --namespace k8s.io images import -
   holdfast export-image demo demo.tar`,
-		Args:      cobra.RangeArgs(1, 2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return errors.New("name one image, pause or demo, and a file if it is to go to one")
+			}
+			return nil
+		},
 		ValidArgs: []string{"pause", "demo"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "-" {
@@ -42,6 +48,9 @@ a registry, or from here.`,
 
 func exportFile(name, path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("write %s: %w", path, pathErr.Err) // not the name that it has meanwhile
+	}
 	if err != nil {
 		return err
 	}

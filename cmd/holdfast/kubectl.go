@@ -32,6 +32,9 @@ holdfast itself go before "kubectl".`,
 				if err != nil {
 					return err
 				}
+				if _, running := in.Running(); !running { // help and the like work all the same
+					fmt.Fprintf(c.ErrOrStderr(), "Note: the node in %s is not running: start it with \"holdfast up --detach%s\"\n", in.Root, rootDirFlag(in))
+				}
 				if err := os.Setenv("KUBECONFIG", in.Kubeconfig()); err != nil {
 					return err
 				}

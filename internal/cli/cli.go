@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
@@ -76,12 +78,22 @@ func NewGrid(w io.Writer, heads ...string) *Grid {
 func (g *Grid) Row(cells ...any) {
 	text := make([]string, len(cells))
 	for i, cell := range cells {
-		text[i] = fmt.Sprint(cell)
+		text[i] = visible(fmt.Sprint(cell))
 		if text[i] == "" {
 			text[i] = "-"
 		}
 	}
 	fmt.Fprintln(g.tab, strings.Join(text, "\t"))
+}
+
+// visible returns s with its control characters written out: the name of a file
+// may hold a line break, or a sequence that a terminal obeys.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, unicode.IsControl) {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // Flush writes the table.

@@ -121,3 +121,19 @@ func TestFormatRefusesOthers(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestControlCharactersAreWrittenOut(t *testing.T) {
+	report := &control.Report{
+		Node: "edge-1", PID: 1, Images: []control.Image{{File: "a\nb\x1b[2J.tar", State: "wrong"}},
+		Faults: []control.Fault{{File: "c\nd \"e\".yaml", Line: 3, Message: "not good"}},
+	}
+	var out strings.Builder
+	if err := cli.PrintReport(&out, report, cli.Table, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`a\nb\x1b[2J.tar`, `c\nd "e".yaml:3: not good`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}

@@ -124,9 +124,9 @@ func FaultLine(f control.Fault) string {
 	var parts []string
 	switch {
 	case f.File != "" && f.Line > 0:
-		parts = append(parts, fmt.Sprintf("%s:%d", f.File, f.Line))
+		parts = append(parts, fmt.Sprintf("%s:%d", visible(f.File), f.Line))
 	case f.File != "":
-		parts = append(parts, f.File)
+		parts = append(parts, visible(f.File))
 	}
 	for _, s := range []string{f.Object, f.Field, f.Message} {
 		if s != "" {

@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -193,6 +195,17 @@ func TestPrograms(t *testing.T) {
 func TestAskRuntime(t *testing.T) {
 	if e := askRuntime(t.Context(), "unix://"+t.TempDir()+"/none.sock"); e.Err == nil {
 		t.Errorf("got %+v of a socket that is not there", e)
+	}
+	hung := filepath.Join(t.TempDir(), "hung.sock")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", hung)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if e := askRuntime(ctx, "unix://"+hung); e.Err == nil || !strings.Contains(e.Err.Error(), "no answer") {
+		t.Errorf("got %+v of a socket that nobody answers at", e)
 	}
 }
 

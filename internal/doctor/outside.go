@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -92,6 +93,9 @@ func askRuntime(ctx context.Context, endpoint string) (e Endpoint) {
 		return Endpoint{Err: err}
 	}
 	v, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("no answer within %v", patience)
+	}
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return Endpoint{Err: err}
 	}

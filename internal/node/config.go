@@ -226,6 +226,9 @@ func (c Config) withDefaults() (Config, error) {
 // validate returns everything that is wrong with c.
 func (c Config) validate() error {
 	var errs []error
+	if filepath.Dir(c.RootDir) == "/" {
+		errs = append(errs, fmt.Errorf("rootDir %q: want a folder of the node's own, two levels deep or more, such as %s", c.RootDir, instance.DefaultRoot))
+	}
 	for _, problem := range validation.IsDNS1123Subdomain(c.NodeName) {
 		errs = append(errs, fmt.Errorf("nodeName %q: %s (name one with --node-name)", c.NodeName, problem))
 	}

@@ -50,7 +50,7 @@ func TestPodCIDR(t *testing.T) {
 		want string
 	}{
 		"good":          {cfg: Config{PodCIDR: "10.99.0.0/22"}},
-		"no subnet":     {cfg: Config{PodCIDR: "10.99.0.0"}, want: `podCIDR "10.99.0.0"`},
+		"no subnet":     {cfg: Config{PodCIDR: "10.99.0.0"}, want: `podCIDR "10.99.0.0": it is no subnet`},
 		"IPv6":          {cfg: Config{PodCIDR: "fd00::/64"}, want: "not an IPv4 subnet"},
 		"an address":    {cfg: Config{PodCIDR: "10.99.0.7/24"}, want: "write 10.99.0.0/24"},
 		"for services":  {cfg: Config{PodCIDR: "10.96.8.0/24"}, want: "services"},
@@ -66,12 +66,12 @@ func TestPodCIDR(t *testing.T) {
 }
 
 func TestValidateNamesEveryProblem(t *testing.T) {
-	cfg, err := Config{NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock"}.withDefaults()
+	cfg, err := Config{RootDir: "/srv", NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock"}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = cfg.validate()
-	for _, want := range []string{`nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "want a unix socket"} {
+	for _, want := range []string{`rootDir "/srv"`, `nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "want a unix socket"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in: %v", want, err)
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -180,6 +181,9 @@ func decodeField(name string, value *yamlv3.Node) error {
 		why := err
 		for next := errors.Unwrap(why); next != nil; next = errors.Unwrap(why) {
 			why = next // the decoder's frame says nothing to who wrote the file
+		}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](why); ok {
+			return fmt.Errorf("kubelet.%s: want %s, not %s", name, wrong.Type.Kind(), wrong.Value)
 		}
 		return fmt.Errorf("kubelet.%s: %w", name, why)
 	}

@@ -88,7 +88,8 @@ func TestKubeletFieldsRefused(t *testing.T) {
 		"a kind":             {"  kind: KubeletConfiguration\n", "kubelet.kind: leave it out"},
 		"a list":             {"  - a\n", "kubelet holds no fields"},
 		"no duration":        {"  imageMinimumGCAge: soon\n", `line 4: kubelet.imageMinimumGCAge: time: invalid duration "soon"`},
-		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: "},
+		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: want int32, not string"},
+		"number, not text":   {"  imageMinimumGCAge: 5\n", "line 4: kubelet.imageMinimumGCAge: want string, not number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadKubelet(t, test.section)

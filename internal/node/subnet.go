@@ -20,9 +20,10 @@ func (c Config) podSubnet() (netip.Prefix, error) {
 		return netip.Prefix{}, errors.New("podCIDR has no meaning with containerRuntimeEndpoint: the network configuration of that runtime says which addresses pods get")
 	}
 	p, err := netip.ParsePrefix(c.PodCIDR)
-	if err == nil {
-		err = podnet.CheckSubnet(p)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("podCIDR %q: it is no subnet, such as 10.77.0.0/24", c.PodCIDR)
 	}
+	err = podnet.CheckSubnet(p)
 	if err == nil && p.Overlaps(netip.MustParsePrefix(localapi.DefaultServiceCIDR)) {
 		err = fmt.Errorf("it overlaps %s, the addresses of services", localapi.DefaultServiceCIDR)
 	}
