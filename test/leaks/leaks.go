@@ -171,12 +171,21 @@ func (l *look) cgroups() {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // it went meanwhile
 			}
-			if err == nil && d.IsDir() {
+			if err == nil && d.IsDir() && !l.goesWithPod(path) {
 				l.check("cgroup", path)
 			}
 			return err
 		}))
 	}
+}
+
+// goesWithPod reports whether a group is an empty one below that of a pod that is
+// there. runc leaves such a one when the start of a container is cut short; it
+// is removed with its pod's.
+func (l *look) goesWithPod(path string) bool {
+	m := podOf.FindStringSubmatch(path)
+	inside, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	return m != nil && l.owners.pods[types.UID(m[1])] && err == nil && len(inside) == 0
 }
 
 // cgroupRoots returns the node's group in each tree, of version 1 or 2.
