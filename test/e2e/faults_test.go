@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -312,5 +313,29 @@ func TestAgentDiesAnywhere(t *testing.T) {
 		for _, ph := range phases {
 			n.dies(ph, point{time: chance(2 * time.Second)})
 		}
+	}
+}
+
+// TestBadRuntime lets a good part of the calls fail, wait, come twice or lose
+// their answers, and of the events as well. The pod gets there all the same.
+func TestBadRuntime(t *testing.T) {
+	n := startFaultNode(t)
+	random := seeded(t)
+	var mu sync.Mutex // guards random: calls ask at the same time
+	bad := func(c faultpoint.Call) faultpoint.Fault {
+		if !c.Stream && !slices.Contains(changes, c.Verb) {
+			return faultpoint.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return []faultpoint.Fault{
+			{Fail: status.Error(codes.Unavailable, "not now")}, {Lose: true}, {Twice: true},
+			{Delay: time.Duration(random.Int64N(int64(time.Second)))}, {}, {}, {}, {}, {}, {}, {}, {},
+		}[random.IntN(12)]
+	}
+	for _, ph := range phases {
+		n.proxy.Set(bad)
+		n.change(ph)
+		n.eventually(ph.name, func() error { return n.reached(ph) })
 	}
 }
