@@ -44,7 +44,25 @@ func stopPods(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted 
 		step(fmt.Sprintf("stopping %s", names(groups[p])))
 		errs = append(errs, stopGroup(ctx, runtime, syncer, wanted, groups[p]))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, stopDead(ctx, runtime, pods)...)...)
+}
+
+// stopDead stops the sandboxes that had ended by themselves. Where nobody saw
+// to that, a shim having been killed while containerd was dead perhaps, they
+// still have their network namespace, address and ports.
+func stopDead(ctx context.Context, runtime *cri.Runtime, pods []observed.Pod) []error {
+	var errs []error
+	for _, pod := range pods {
+		for _, s := range pod.Sandboxes {
+			if s.State == observed.Running {
+				continue // stopped with its pod
+			}
+			if err := runtime.StopSandbox(ctx, s.ID); err != nil {
+				errs = append(errs, fmt.Errorf("stop pod %s/%s: %w", pod.Namespace, pod.Name, err))
+			}
+		}
+	}
+	return errs
 }
 
 func stopGroup(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted map[types.UID]*v1.Pod, pods []observed.Pod) error {
