@@ -147,7 +147,7 @@ func writeFile(archive *tar.Writer, f File, size int64, created time.Time) error
 // Extract unpacks the backup at path into dir and returns its index. Every
 // byte has been compared with its checksum when it returns nil. Nothing is
 // written outside dir.
-func Extract(path, dir string) (Index, error) {
+func Extract(path, dir string) (index Index, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Index{}, fmt.Errorf("open the backup: %w", err)
@@ -157,9 +157,8 @@ func Extract(path, dir string) (Index, error) {
 	if err != nil {
 		return Index{}, err
 	}
-	defer root.Close()
-	index, err := extract(f, root)
-	if err != nil {
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if index, err = extract(f, root); err != nil {
 		return index, fmt.Errorf("read %s: %w", path, err)
 	}
 	return index, nil

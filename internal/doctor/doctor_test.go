@@ -201,7 +201,7 @@ func TestAskRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if e := askRuntime(ctx, "unix://"+hung); e.Err == nil || !strings.Contains(e.Err.Error(), "no answer") {

@@ -100,7 +100,9 @@ func (p *process) stop(ctx context.Context, timeout time.Duration) error {
 	case <-time.After(killTimeout): // it waits for a disk, perhaps for ever
 		err := fmt.Errorf("process %d is still there %s after SIGKILL", p.pid, killTimeout)
 		err = errors.Join(err, p.close())
-		<-ended // the closing ended the wait
+		if waited := <-ended; !errors.Is(waited, os.ErrClosed) { // the closing ends the wait
+			err = errors.Join(err, waited)
+		}
 		return err
 	}
 }
