@@ -329,8 +329,18 @@ func TestBadRuntime(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return []faultpoint.Fault{
-			{Fail: status.Error(codes.Unavailable, "not now")}, {Lose: true}, {Twice: true},
-			{Delay: time.Duration(random.Int64N(int64(time.Second)))}, {}, {}, {}, {}, {}, {}, {}, {},
+			{Fail: status.Error(codes.Unavailable, "not now")},
+			{Lose: true},
+			{Twice: true},
+			{Delay: time.Duration(random.Int64N(int64(time.Second)))},
+			{},
+			{},
+			{},
+			{},
+			{},
+			{},
+			{},
+			{},
 		}[random.IntN(12)]
 	}
 	for _, ph := range phases {
