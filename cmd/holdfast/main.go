@@ -79,7 +79,13 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		Args:             noCommand,
-		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if g.rootDir == "" { // of a variable that is not set, most likely
+				return errors.New("--root-dir is empty: name the node's folder, or leave the flag out")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		SuggestionsMinimumDistance: 2,
 	}

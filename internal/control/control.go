@@ -193,7 +193,8 @@ func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, er
 	resp, err := c.http.Do(req)
 	if err != nil {
 		switch {
-		case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED),
+			errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF): // it ended this moment
 			return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 		case errors.Is(err, fs.ErrPermission):
 			return nil, fmt.Errorf("%w (the node answers to root alone: use sudo)", err)
