@@ -29,6 +29,16 @@ func (n *node) importBusybox() {
 	n.importImage(ociimage.Image{
 		Refs: []string{busyboxImage}, Files: files, Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"},
 	})
+	// On a disk that is nearly full the node would collect it before a pod
+	// names it.
+	in, err := instance.Open(n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if out, err := run(n.t, "", ctrBin, "--address", in.Run("containerd.sock"), "--namespace", "k8s.io",
+		"images", "label", busyboxImage, "io.cri-containerd.pinned=pinned"); err != nil {
+		n.t.Fatalf("ctr images label: %v\n%s", err, out)
+	}
 }
 
 func (n *node) importImage(img ociimage.Image) {
