@@ -36,9 +36,9 @@ func TestNotRunning(t *testing.T) {
 		want bool
 	}{
 		"killed while it is asked": {dying, true},
-		"no socket":             {filepath.Join(t.TempDir(), "none.sock"), true},
-		"left by a killed node": {stale, true},
-		"cannot be asked":       {filepath.Join(t.TempDir(), strings.Repeat("x", 200)), false},
+		"no socket":                {filepath.Join(t.TempDir(), "none.sock"), true},
+		"left by a killed node":    {stale, true},
+		"cannot be asked":          {filepath.Join(t.TempDir(), strings.Repeat("x", 200)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewClient(test.path).Report(t.Context())
