@@ -1,12 +1,15 @@
 package podnet
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -137,8 +140,8 @@ func TestListening(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %v", tc.name, got, err, tc.want)
 			continue
 		}
-		if tc.want && !strings.Contains(got[0], "podnet.test (process ") {
-			t.Errorf("%s: got %q, want the process", tc.name, got)
+		if self := fmt.Sprintf("(process %d)", os.Getpid()); tc.want && !strings.Contains(got[0], self) {
+			t.Errorf("%s: got %q, want %s", tc.name, got, self)
 		}
 	}
 }
@@ -151,20 +154,23 @@ func TestUplinkMTU(t *testing.T) {
 			t.Errorf("%s: got %d, %v; want %d", when, got, err, want)
 		}
 	}
-	ip := func(args string) {
+	must := func(err error) {
 		t.Helper()
-		if _, err := run(t.Context(), "ip", "", strings.Fields(args)...); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	want("no uplink", 0)
-	ip("link add up0 mtu 1400 type veth peer name peer0")
-	ip("address add 192.0.2.2/24 dev up0")
-	ip("link set up0 up")
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = "up0", 1400
+	uplink := &netlink.Veth{LinkAttrs: attrs, PeerName: "peer0"}
+	must(netlink.LinkAdd(uplink))
+	must(netlink.AddrAdd(uplink, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 2), Mask: net.CIDRMask(24, 32)}}))
+	must(netlink.LinkSetUp(uplink))
 	want("no default route", 0)
-	ip("route add default via 192.0.2.1")
+	must(netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Index, Gw: net.IPv4(192, 0, 2, 1)}))
 	want("a narrow uplink", 1400)
-	ip("link set up0 mtu 1500")
+	must(netlink.LinkSetMTU(uplink, 1500))
 	want("a usual uplink", 0)
 }
 

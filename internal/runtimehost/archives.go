@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/ociimage"
@@ -67,6 +69,12 @@ func (h *Host) importArchive(ctx context.Context, client runtimeapi.ImageService
 	if err := h.ctr(ctx, archive, "images", "import", "--label", pinLabel+"="+pinValue, "-"); err != nil {
 		return err
 	}
+	// containerd does not sync what it unpacks here, and goes by its record for
+	// ever: after a power cut the layers' files would be empty. (Its own switch,
+	// import --local --sync-fs, records an image before it unpacks it.)
+	if err := syncDisk(h.cfg.RootDir); err != nil {
+		return err
+	}
 	for _, img := range images {
 		if img.Ref == img.Written {
 			continue
@@ -107,6 +115,19 @@ func awaitImages(ctx context.Context, client runtimeapi.ImageServiceClient, imag
 			case <-tick.C:
 			}
 		}
+	}
+	return nil
+}
+
+// syncDisk writes out everything that waits for the disk of a folder.
+func syncDisk(dir string) (err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("write %s to its disk: %w", dir, err)
 	}
 	return nil
 }
