@@ -185,6 +185,11 @@ func (r *report) longRun(ctx context.Context, o options) (err error) {
 		if _, err := n.setPods(ctx, 0); err != nil {
 			return err
 		}
+		// The report counts what is wanted. A pod that is wanted again while
+		// it ends would count as ready.
+		if _, err := n.await(ctx, began, "the last pod has ended", n.apiHasNoPods); err != nil {
+			return err
+		}
 		took, err := n.setPods(ctx, manyPods)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -118,6 +119,17 @@ func (n *node) apiAnswers(ctx context.Context) bool {
 	var status int
 	client.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
 	return status == http.StatusOK
+}
+
+// apiHasNoPods reports whether the API holds no pod: a mirror goes when its pod
+// has ended.
+func (n *node) apiHasNoPods(ctx context.Context) bool {
+	client, err := n.client()
+	if err != nil {
+		return false
+	}
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	return err == nil && len(pods.Items) == 0
 }
 
 // saysReady reports whether the node says that it is ready for pods.
