@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -146,7 +147,9 @@ func (s *session) wait() (string, error) {
 // interrupt ends the program as Ctrl-C does.
 func (s *session) interrupt() {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+	// A program that has just ended of itself, as kubectl does when nobody
+	// listens at a forwarded port, needs no signal.
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.t.Error(err)
 	}
 	_, _ = s.wait() // how an interrupted program ends is its own business
