@@ -218,7 +218,9 @@ func (w *world) delete(name string) {
 	}
 }
 
-func (w *world) files(pods ...*v1.Pod) { w.agent.loop.Deliver(w.t.Context(), "file", pods) }
+func (w *world) files(pods ...*v1.Pod) {
+	w.agent.loop.Deliver(w.t.Context(), desired.Delivery{Source: "file", Pods: pods})
+}
 
 // state is what the API shows of a pod: phase, readiness, restarts, container.
 func (w *world) state(name string) string {

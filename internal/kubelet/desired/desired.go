@@ -91,19 +91,23 @@ func New(sources ...string) *Pods {
 	return p
 }
 
-// Merge takes the full set of one source and returns what changed. A source
-// that was not given to New is added. now becomes the annotation config.seen of
-// new pods.
+// Merge takes what a source delivers and returns what changed. A source that
+// was not given to New is added. now becomes the annotation config.seen of new
+// pods.
 //
 // Updates of other sources follow where their pods had given way to one that
 // this set has no more.
-func (p *Pods) Merge(name string, pods []*corev1.Pod, now time.Time) []Update {
+func (p *Pods) Merge(d Delivery, now time.Time) []Update {
+	name := d.Source
 	s, ok := p.sources[name]
 	if !ok {
 		s = &source{pods: map[types.UID]*corev1.Pod{}}
 		p.sources[name] = s
 	}
-	s.set = pods
+	s.set = d.Pods
+	if d.Kind == Delta {
+		s.set = s.with(d)
+	}
 	updates := p.merge(name, s, now)
 	for _, other := range slices.Sorted(maps.Keys(p.sources)) {
 		if o := p.sources[other]; o != s && o.dropped {
@@ -111,6 +115,19 @@ func (p *Pods) Merge(name string, pods []*corev1.Pod, now time.Time) []Update {
 		}
 	}
 	return updates
+}
+
+// with returns the set after a change.
+func (s *source) with(d Delivery) []*corev1.Pod {
+	changed := make(map[types.UID]bool, len(d.Pods)+len(d.Gone))
+	for _, pod := range d.Pods {
+		changed[pod.UID] = true
+	}
+	for _, uid := range d.Gone {
+		changed[uid] = true
+	}
+	left := slices.DeleteFunc(slices.Clone(s.set), func(pod *corev1.Pod) bool { return changed[pod.UID] })
+	return append(left, d.Pods...)
 }
 
 // merge computes the state of one source anew.

@@ -176,7 +176,7 @@ func TestMerge(t *testing.T) {
 			p := New("file", "api")
 			for i, step := range tt.steps {
 				before := fmt.Sprint(step.pods)
-				if diff := cmp.Diff(show(p.Merge(step.source, step.pods, now)), step.want); diff != "" {
+				if diff := cmp.Diff(show(p.Merge(Delivery{Source: step.source, Pods: step.pods}, now)), step.want); diff != "" {
 					t.Errorf("step %d (-got +want):\n%s", i, diff)
 				}
 				if fmt.Sprint(step.pods) != before {
@@ -190,12 +190,12 @@ func TestMerge(t *testing.T) {
 // What is stored of a pod, through an add and an update.
 func TestAnnotations(t *testing.T) {
 	p := New("file")
-	added := p.Merge("file", []*corev1.Pod{pod("a", annotation("x", "1"))}, now)[0].Pods[0]
+	added := p.Merge(Delivery{Source: "file", Pods: []*corev1.Pod{pod("a", annotation("x", "1"))}}, now)[0].Pods[0]
 	want := map[string]string{"x": "1", staticpod.SourceAnnotation: "file", staticpod.SeenAnnotation: "2026-01-02T03:04:05.000000006Z"}
 	if diff := cmp.Diff(added.Annotations, want); diff != "" {
 		t.Errorf("new pod (-got +want):\n%s", diff)
 	}
-	updated := p.Merge("file", []*corev1.Pod{pod("a", annotation("x", "2"), running, irrelevant)}, now.Add(time.Hour))[0].Pods[0]
+	updated := p.Merge(Delivery{Source: "file", Pods: []*corev1.Pod{pod("a", annotation("x", "2"), running, irrelevant)}}, now.Add(time.Hour))[0].Pods[0]
 	want["x"] = "2"
 	if diff := cmp.Diff(updated.Annotations, want); diff != "" {
 		t.Errorf("changed pod (-got +want):\n%s", diff)
@@ -214,9 +214,9 @@ func TestAnnotations(t *testing.T) {
 func TestFaults(t *testing.T) {
 	p := New("file", "api")
 	mirror := annotation(staticpod.MirrorAnnotation, "1")
-	p.Merge("file", []*corev1.Pod{pod("a/1"), pod("a/2"), pod("m/3")}, now)
-	p.Merge("http", []*corev1.Pod{pod("a/4")}, now)
-	p.Merge("api", []*corev1.Pod{pod("a/5"), pod("m/6", mirror)}, now)
+	p.Merge(Delivery{Source: "file", Pods: []*corev1.Pod{pod("a/1"), pod("a/2"), pod("m/3")}}, now)
+	p.Merge(Delivery{Source: "http", Pods: []*corev1.Pod{pod("a/4")}}, now)
+	p.Merge(Delivery{Source: "api", Pods: []*corev1.Pod{pod("a/5"), pod("m/6", mirror)}}, now)
 	var got []string
 	for _, f := range p.Faults() {
 		got = append(got, string(f.Pod.UID)+" "+f.Message)
@@ -229,8 +229,8 @@ func TestFaults(t *testing.T) {
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("faults (-got +want):\n%s", diff)
 	}
-	p.Merge("file", []*corev1.Pod{pod("m/3")}, now)
-	p.Merge("api", nil, now)
+	p.Merge(Delivery{Source: "file", Pods: []*corev1.Pod{pod("m/3")}}, now)
+	p.Merge(Delivery{Source: "api", Pods: nil}, now)
 	if got := p.Faults(); len(got) != 0 {
 		t.Errorf("healed: got %v", got)
 	}
@@ -242,11 +242,11 @@ func TestSeenAllSources(t *testing.T) {
 	if p.SeenAllSources(both) {
 		t.Error("nothing was delivered")
 	}
-	p.Merge("file", nil, now)
+	p.Merge(Delivery{Source: "file", Pods: nil}, now)
 	if p.SeenAllSources(both) {
 		t.Error("the API has not delivered")
 	}
-	p.Merge("api", nil, now)
+	p.Merge(Delivery{Source: "api", Pods: nil}, now)
 	if p.SeenAllSources(sets.New("file")) {
 		t.Error("the updates of the API were not taken yet")
 	}
@@ -276,7 +276,7 @@ func TestModel(t *testing.T) {
 				want[name+uid] = img
 			}
 			last := Op(-1)
-			for _, u := range p.Merge("file", set, now) {
+			for _, u := range p.Merge(Delivery{Source: "file", Pods: set}, now) {
 				if u.Op <= last {
 					t.Fatalf("seed %d: %s after %s", seed, u.Op, last)
 				}
@@ -311,13 +311,13 @@ func BenchmarkMergeOneChanged(b *testing.B) {
 			other := slices.Clone(set)
 			other[n/2] = pod(fmt.Sprintf("pod-%d", n/2), image("j"), func(p *corev1.Pod) { p.ResourceVersion = "2" })
 			p := New("api")
-			p.Merge("api", set, now)
+			p.Merge(Delivery{Source: "api", Pods: set}, now)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if i%2 == 0 {
-					p.Merge("api", other, now)
+					p.Merge(Delivery{Source: "api", Pods: other}, now)
 				} else {
-					p.Merge("api", set, now)
+					p.Merge(Delivery{Source: "api", Pods: set}, now)
 				}
 			}
 		})

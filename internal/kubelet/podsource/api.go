@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
@@ -75,7 +76,7 @@ func (a *API) Run(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		a.cfg.Deliver(ctx, staticpod.SourceAPI, pods)
+		a.cfg.Deliver(ctx, desired.Delivery{Source: staticpod.SourceAPI, Pods: pods})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
@@ -47,13 +48,13 @@ func (f *File) Run(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		f.cfg.Deliver(ctx, staticpod.SourceFile, f.pods(docs))
+		f.cfg.Deliver(ctx, f.delivery(docs))
 	}
 }
 
-// pods returns the static pods of the documents.
-func (f *File) pods(docs []manifest.Document) []*corev1.Pod {
-	pods := []*corev1.Pod{}
+// delivery returns the static pods of the documents.
+func (f *File) delivery(docs []manifest.Document) desired.Delivery {
+	all := desired.Delivery{Source: staticpod.SourceFile, Pods: []*corev1.Pod{}}
 	for _, d := range docs {
 		pod, ok := d.Object.(*corev1.Pod)
 		if !ok {
@@ -68,9 +69,10 @@ func (f *File) pods(docs []manifest.Document) []*corev1.Pod {
 		if f.cfg.AllowAPIReferences {
 			staticpod.AddToken(static)
 		}
-		pods = append(pods, static)
+		all.Pods = append(all.Pods, static)
+		all.Places = append(all.Places, fmt.Sprintf("%s:%d", d.File, d.Line))
 	}
-	return pods
+	return all
 }
 
 // Check returns what makes a document unfit to be a static pod of this node.

@@ -11,14 +11,12 @@ import (
 	"context"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
-// A Deliver takes the full set of one source. The pods are the receiver's to
-// keep and to read, but not to change.
-type Deliver func(ctx context.Context, source string, pods []*corev1.Pod)
+// A Deliver takes what a source says.
+type Deliver func(ctx context.Context, d desired.Delivery)
 
 // latest passes on the newest of many values: the reader never sees one that
 // was replaced meanwhile.

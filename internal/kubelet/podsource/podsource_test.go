@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
@@ -44,9 +45,9 @@ func (d delivery) names() string {
 func run(t *testing.T, source func(Deliver) func(context.Context) error) <-chan delivery {
 	t.Helper()
 	got := make(chan delivery)
-	runtest.Start(t, source(func(ctx context.Context, source string, pods []*corev1.Pod) {
+	runtest.Start(t, source(func(ctx context.Context, d desired.Delivery) {
 		select {
-		case got <- delivery{source, pods}:
+		case got <- delivery{d.Source, d.Pods}:
 		case <-ctx.Done():
 		}
 	}))
@@ -209,7 +210,7 @@ func TestAPIFaults(t *testing.T) {
 			return down.Load(), nil, errors.New("away")
 		})
 		delivered := 0
-		api := NewAPI(APIConfig{Node: "n1", Client: client, Log: log(t), Deliver: func(context.Context, string, []*corev1.Pod) { delivered++ }})
+		api := NewAPI(APIConfig{Node: "n1", Client: client, Log: log(t), Deliver: func(context.Context, desired.Delivery) { delivered++ }})
 		began := time.Now()
 		runtest.Start(t, api.Run)
 		time.Sleep(time.Minute)

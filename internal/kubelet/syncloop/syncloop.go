@@ -139,9 +139,9 @@ func (noResizes) SetPending(types.UID, *allocation.Pending) {}
 
 // A Loop is the sync loop.
 type Loop struct {
-	cfg   Config
-	sets  chan set  // to the loop; no buffer: Deliver returns when the set was taken
-	sweep wake.Bell // to the sweeper
+	cfg        Config
+	deliveries chan desired.Delivery // to the loop; no buffer: Deliver returns when it was taken
+	sweep      wake.Bell             // to the sweeper
 
 	synced   chan struct{} // closed by allTaken
 	allTaken func()        // every source was taken
@@ -162,12 +162,6 @@ type Loop struct {
 	}
 }
 
-// A set is what a source wants.
-type set struct {
-	source string
-	pods   []*v1.Pod
-}
-
 type rejection struct{ reason, message string }
 
 type faultKey struct {
@@ -179,26 +173,26 @@ type faultKey struct {
 func New(cfg Config) *Loop {
 	synced := make(chan struct{})
 	return &Loop{
-		synced:   synced,
-		allTaken: sync.OnceFunc(func() { close(synced) }),
-		cfg:      cfg.withDefaults(),
-		sets:     make(chan set),
-		sweep:    wake.NewBell(),
-		pods:     map[types.UID]*v1.Pod{},
-		mirrors:  map[string]*v1.Pod{},
-		rejected: map[types.UID]rejection{},
-		resizes:  map[types.UID]*resize{},
-		seen:     sets.New[string](),
-		told:     map[faultKey]time.Time{},
+		synced:     synced,
+		allTaken:   sync.OnceFunc(func() { close(synced) }),
+		cfg:        cfg.withDefaults(),
+		deliveries: make(chan desired.Delivery),
+		sweep:      wake.NewBell(),
+		pods:       map[types.UID]*v1.Pod{},
+		mirrors:    map[string]*v1.Pod{},
+		rejected:   map[types.UID]rejection{},
+		resizes:    map[types.UID]*resize{},
+		seen:       sets.New[string](),
+		told:       map[faultKey]time.Time{},
 	}
 }
 
-// Deliver gives the loop all pods that a source wants, and returns when they
-// are taken or ctx is done. The pods must not be changed afterwards.
-func (l *Loop) Deliver(ctx context.Context, source string, pods []*v1.Pod) {
+// Deliver gives the loop what a source says, and returns when that is taken or
+// ctx is done. The pods must not be changed afterwards.
+func (l *Loop) Deliver(ctx context.Context, d desired.Delivery) {
 	select {
 	case <-ctx.Done():
-	case l.sets <- set{source, pods}:
+	case l.deliveries <- d:
 	}
 }
 
@@ -220,8 +214,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case s := <-l.sets:
-			l.take(s)
+		case d := <-l.deliveries:
+			l.take(d)
 		case e := <-l.cfg.Events:
 			l.cfg.Workers.Poke(e.UID)
 		case <-l.cfg.Ended:

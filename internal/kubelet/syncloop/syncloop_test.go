@@ -48,6 +48,11 @@ type world struct {
 	stored  map[types.UID]v1.PodStatus
 }
 
+// Deliver gives the loop the full set of a source.
+func (w *world) Deliver(ctx context.Context, source string, pods []*v1.Pod) {
+	w.Loop.Deliver(ctx, desired.Delivery{Source: source, Pods: pods})
+}
+
 func newWorld(t *testing.T, running ...observed.Pod) *world {
 	w := &world{
 		t: t, events: make(chan observed.Event), ended: make(chan struct{}, 1), recorder: record.NewFakeRecorder(100),

@@ -15,16 +15,16 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
-// take merges a set and does what follows.
-func (l *Loop) take(s set) {
-	for _, u := range l.cfg.Desired.Merge(s.source, s.pods, time.Now()) {
+// take merges what a source says and does what follows.
+func (l *Loop) take(d desired.Delivery) {
+	for _, u := range l.cfg.Desired.Merge(d, time.Now()) {
 		if len(u.Pods) > 0 {
 			l.cfg.Log.Debug("pods changed", "op", u.Op.String(), "source", u.Source)
 		}
 		l.dispatch(u)
 		l.seen.Insert(u.Source)
 	}
-	l.seen.Insert(s.source) // an empty set, or one without news, was seen, too
+	l.seen.Insert(d.Source) // an empty set, or one without news, was seen, too
 	l.settle()
 	l.tellFaults()
 	l.publish()
