@@ -67,6 +67,9 @@ type Config struct {
 	ServiceHost, ServicePort string
 	// AllowAPIReferences lets static pods refer to objects of the API.
 	AllowAPIReferences bool
+	// ManifestURL is whether there is a source "http": SetURLManifests will be
+	// called. Until it is, nothing that runs is taken for unwanted.
+	ManifestURL bool
 
 	LeaseDuration time.Duration // of the node's lease, renewed at a quarter; default: 40s
 
@@ -101,7 +104,8 @@ type Kubelet struct {
 	loop     *syncloop.Loop
 	probes   *prober.Prober
 	node     *nodestatus.Reporter
-	files    *podsource.File
+	files    *podsource.Static
+	fromURL  *podsource.Static
 	api      *podsource.API
 	server   *server.Server
 	mirrors  *mirror.Keeper
@@ -146,6 +150,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("images", k.images.Run)
 	parts.Add("logs", k.logs.Run)
 	parts.Add("static pods", k.files.Run)
+	parts.Add("static pods of a URL", k.fromURL.Run)
 	parts.Add("API pods", k.api.Run)
 	parts.Add("server", k.server.Run)
 	return parts.Run(ctx)
@@ -168,6 +173,14 @@ func (k *Kubelet) SetManifests(docs []manifest.Document) { k.files.Update(docs) 
 
 // CheckManifest says why a document cannot be a static pod of this node.
 func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault { return k.files.Check(d) }
+
+// SetURLManifests takes the documents of the manifest URL, as SetManifests does
+// those of the folder. Each one's File is the address that it came from.
+func (k *Kubelet) SetURLManifests(docs []manifest.Document) { k.fromURL.Update(docs) }
+
+// CheckURLManifest says why a document of the manifest URL cannot be a static
+// pod of this node.
+func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault { return k.fromURL.Check(d) }
 
 // Pods returns the node's pods with their status as last computed.
 func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }

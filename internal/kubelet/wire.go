@@ -39,8 +39,17 @@ import (
 // The sources of pods.
 const (
 	sourceFile = "file"
+	sourceHTTP = "http"
 	sourceAPI  = "api"
 )
+
+// sources are those that are to be seen before anything is taken away.
+func (k *Kubelet) sources() []string {
+	if k.cfg.ManifestURL {
+		return []string{sourceFile, sourceHTTP, sourceAPI}
+	}
+	return []string{sourceFile, sourceAPI}
+}
 
 // wire makes every part and tells each whom it talks to. Later parts are
 // reached through methods of k, which are called only once Run runs.
@@ -133,7 +142,7 @@ func (k *Kubelet) wirePods() {
 		Log: log.With("part", "mirror"), Pods: k.cfg.Client.CoreV1(), Node: k.cfg.NodeName, NodeUID: k.nodeUID, Recorder: k.events,
 	})
 	k.loop = syncloop.New(syncloop.Config{
-		Log: log.With("part", "syncloop"), Desired: desired.New(sourceFile, sourceAPI), Workers: k.workers,
+		Log: log.With("part", "syncloop"), Desired: desired.New(k.sources()...), Workers: k.workers,
 		Statuses: k.statuses, Store: k.statuses, Runtime: k.pleg, Mirrors: k.mirrors, Resizes: k.statuses, Recorder: k.events,
 		Node:   k.nodeReference(),
 		Events: k.pleg.Events(), Ended: k.workers.Ended(),
@@ -143,9 +152,12 @@ func (k *Kubelet) wirePods() {
 
 // wireSources makes what says which pods to run.
 func (k *Kubelet) wireSources() {
-	k.files = podsource.NewFile(podsource.FileConfig{
-		Node: k.cfg.NodeName, AllowAPIReferences: k.cfg.AllowAPIReferences, Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
-	})
+	static := podsource.StaticConfig{
+		Source: sourceFile, Node: k.cfg.NodeName, AllowAPIReferences: k.cfg.AllowAPIReferences, Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
+	}
+	k.files = podsource.NewStatic(static)
+	static.Source = sourceHTTP
+	k.fromURL = podsource.NewStatic(static)
 	k.api = podsource.NewAPI(podsource.APIConfig{
 		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
 	})

@@ -1,8 +1,8 @@
 // Package podsource delivers the pods of each source: static pods from the
-// documents of a manifest folder, and the API's pods that are bound to this
-// node. A delivery is always the full set of the source.
+// documents of a manifest folder or a URL, and the API's pods that are bound to
+// this node. A delivery is always the full set of the source.
 //
-// [File] and [API] are two stages. Each has one goroutine, its Run, and calls
+// [Static] and [API] are two stages. Each has one goroutine, its Run, and calls
 // Deliver from there, one call at a time; a slow Deliver costs intermediate
 // sets, never the last.
 package podsource

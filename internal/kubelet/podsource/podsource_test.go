@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -94,10 +95,10 @@ kind: ConfigMap
 metadata: {name: c}
 `
 
-func TestFile(t *testing.T) {
-	var f *File
+func TestStatic(t *testing.T) {
+	var f *Static
 	got := run(t, func(d Deliver) func(context.Context) error {
-		f = NewFile(FileConfig{Node: "N1", AllowAPIReferences: true, Deliver: d, Log: log(t)})
+		f = NewStatic(StaticConfig{Source: "file", Node: "N1", AllowAPIReferences: true, Deliver: d, Log: log(t)})
 		return f.Run
 	})
 	f.Update(nil)
@@ -116,6 +117,55 @@ func TestFile(t *testing.T) {
 	next(t, got, "")
 }
 
+// The UID of a URL's pod comes from the address too, and no toleration is added:
+// upstream's rules.
+func TestStaticURL(t *testing.T) {
+	from := func(source, file, text string) *corev1.Pod {
+		t.Helper()
+		docs := documents(t, text)
+		docs[0].File = file
+		d := NewStatic(StaticConfig{Source: source, Node: "n1", AllowAPIReferences: true, Log: log(t)}).delivery(docs)
+		if d.Source != source || d.Places[0] != file+":1" {
+			t.Errorf("got source %q, place %q", d.Source, d.Places[0])
+		}
+		return d.Pods[0]
+	}
+	a := from("http", "https://a/pods", twoKinds)
+	if got, want := a.Annotations[staticpod.SourceAnnotation], "http"; got != want {
+		t.Errorf("source annotation: got %q, want %q", got, want)
+	}
+	if len(a.Spec.Tolerations) != 0 {
+		t.Errorf("tolerations: got %v, want none", a.Spec.Tolerations)
+	}
+	if got, want := a.UID, types.UID("4f02525bed575aa1085618a518d10cb3"); got != want {
+		t.Errorf("UID: got %s, want %s: a release that changes it restarts every pod", got, want)
+	}
+	others := map[types.UID]string{a.UID: "https://a/pods"}
+	for _, b := range []*corev1.Pod{from("http", "https://b/pods", twoKinds), from("file", "https://a/pods", twoKinds)} {
+		if _, same := others[b.UID]; same || b.Annotations[staticpod.HashAnnotation] != string(b.UID) {
+			t.Errorf("UID %s, hash %s: want another than %v", b.UID, b.Annotations[staticpod.HashAnnotation], others)
+		}
+		others[b.UID] = b.Name
+	}
+	if got := from("http", "https://b/pods", strings.Replace(twoKinds, "name: web", "name: web, uid: u1", 1)).UID; got != "u1" {
+		t.Errorf("a UID that is written: got %s", got)
+	}
+}
+
+func TestCheckURL(t *testing.T) {
+	s := NewStatic(StaticConfig{Source: "http", Node: "n1", AllowAPIReferences: true})
+	var got []string
+	for _, d := range documents(t, twoKinds) {
+		for _, fault := range s.Check(d) {
+			got = append(got, fault.String())
+		}
+	}
+	want := []string{"a.yaml:10: ConfigMap default/c: kind: a URL gives pods only; write it to the manifest folder, or apply it with kubectl"}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("faults (-got +want):\n%s", diff)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	long := strings.ReplaceAll(twoKinds, "name: web", "name: "+strings.Repeat("a", 250))
 	elsewhere := strings.Replace(twoKinds, "serviceAccountName: me", "nodeName: n2", 1)
@@ -125,13 +175,13 @@ func TestCheck(t *testing.T) {
 		want       []string
 	}{
 		{"allowed", twoKinds, true, nil},
-		{"another node", elsewhere, true, []string{"a.yaml:5: Pod default/web: spec.nodeName: this folder's pods run on node n1.example, not on n2; leave the field out"}},
+		{"another node", elsewhere, true, []string{"a.yaml:5: Pod default/web: spec.nodeName: static pods here run on node n1.example, not on n2; leave the field out"}},
 		{"refused", twoKinds, false, []string{"a.yaml:5: Pod default/web: spec.serviceAccountName: static pods may not reference serviceaccounts; create the pod through the API instead"}},
 		{"too long with the node's name", long, true, []string{"a.yaml:3: Pod default/" + strings.Repeat("a", 250) + ": metadata.name: with this node's name it is \"" + strings.Repeat("a", 250) + "-n1.example\": must be no more than 253 characters; choose a shorter name"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f := NewFile(FileConfig{Node: "n1.example", AllowAPIReferences: tt.allow})
+			f := NewStatic(StaticConfig{Source: "file", Node: "n1.example", AllowAPIReferences: tt.allow})
 			var got []string
 			for _, d := range documents(t, tt.text) {
 				for _, fault := range f.Check(d) {
