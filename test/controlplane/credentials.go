@@ -150,3 +150,10 @@ func bootstrapToken(file string) (string, error) {
 	}
 	return token, nil
 }
+
+// Serving makes a certificate by which a server of that user answers under names,
+// as a kubelet does, and returns its files.
+func (c *Cluster) Serving(file, user string, names ...string) (certFile, keyFile string, err error) {
+	pair, err := issue(c.ca, pki.Request{File: file, User: user, Groups: []string{"system:nodes"}, Names: names})
+	return pair.CertFile, pair.KeyFile, err
+}
