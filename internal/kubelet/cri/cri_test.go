@@ -456,3 +456,34 @@ func TestOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestOrderAfterStep holds that the newest is the newest although the machine's
+// clock was set back before it was made, or far ahead before the one from then.
+func TestOrderAfterStep(t *testing.T) {
+	for _, step := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			fake, r := start(t, cri.Config{})
+			var newest string
+			for i := range 3 {
+				_, newest = runPod(t, r, "a", func(box *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) {
+					box.Metadata.Attempt, c.Metadata.Attempt = uint32(i), uint32(i) //nolint:gosec // small
+				})
+				fake.StepClock(step)
+			}
+			status, err := r.Inspect(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := status.Container("main"); c.ID != newest || c.RestartCount != 2 || status.Sandboxes[0].GetMetadata().GetAttempt() != 2 {
+				t.Errorf("newest container is %s of sandbox attempt %d, want %s of 2", c.ID, status.Sandboxes[0].GetMetadata().GetAttempt(), newest)
+			}
+			pods, err := r.Pods(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := pods[0].Containers[0]; c.ID != newest || pods[0].Sandboxes[0].Attempt != 2 {
+				t.Errorf("listed first: container %s of sandbox attempt %d, want %s of 2", c.ID, pods[0].Sandboxes[0].Attempt, newest)
+			}
+		})
+	}
+}

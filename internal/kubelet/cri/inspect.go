@@ -53,8 +53,7 @@ func (r *Runtime) inspectSandboxes(ctx context.Context, to *observed.Status) err
 		to.Namespace = cmp.Or(to.Namespace, s.GetLabels()[runtimelabels.PodNamespace])
 	}
 	slices.SortFunc(to.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()),
-			cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()))
+		return newestFirst(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt(), moment(a.GetCreatedAt()), moment(b.GetCreatedAt()))
 	})
 	return nil
 }
@@ -80,7 +79,7 @@ func (r *Runtime) inspectContainers(ctx context.Context, to *observed.Status) er
 		to.Namespace = cmp.Or(to.Namespace, c.GetLabels()[runtimelabels.PodNamespace])
 	}
 	slices.SortFunc(to.Containers, func(a, b observed.ContainerStatus) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.RestartCount, a.RestartCount), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(newestFirst(a.RestartCount, b.RestartCount, a.CreatedAt, b.CreatedAt), cmp.Compare(a.Name, b.Name))
 	})
 	return nil
 }

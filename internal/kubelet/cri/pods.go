@@ -75,15 +75,22 @@ func join(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container
 	all := make([]observed.Pod, 0, len(pods))
 	for _, p := range pods {
 		slices.SortFunc(p.Sandboxes, func(a, b observed.Sandbox) int {
-			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt))
+			return newestFirst(a.Attempt, b.Attempt, a.CreatedAt, b.CreatedAt)
 		})
 		slices.SortFunc(p.Containers, func(a, b observed.Container) int {
-			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(newestFirst(a.Attempt, b.Attempt, a.CreatedAt, b.CreatedAt), cmp.Compare(a.Name, b.Name))
 		})
 		all = append(all, *p)
 	}
 	slices.SortFunc(all, func(a, b observed.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return all
+}
+
+// newestFirst orders two sandboxes, or two containers of one name. Attempts only
+// grow; the moments at which they were made do not, as the clock of the machine
+// may be set back in between.
+func newestFirst[N cmp.Ordered](attempt, other N, created, otherCreated time.Time) int {
+	return cmp.Or(cmp.Compare(other, attempt), otherCreated.Compare(created))
 }
 
 func sandboxState(s runtimeapi.PodSandboxState) observed.State {

@@ -36,8 +36,8 @@ type Pod struct {
 	UID        types.UID
 	Name       string
 	Namespace  string
-	Sandboxes  []Sandbox   // newest first
-	Containers []Container // newest first
+	Sandboxes  []Sandbox   // newest first, by attempt
+	Containers []Container // of each name, newest first
 }
 
 // A Sandbox is one sandbox of a Pod.
@@ -64,8 +64,8 @@ type Status struct {
 	Name       string
 	Namespace  string
 	IPs        []string                       // of the newest ready sandbox; the first is the primary
-	Sandboxes  []*runtimeapi.PodSandboxStatus // newest first
-	Containers []ContainerStatus              // newest first
+	Sandboxes  []*runtimeapi.PodSandboxStatus // newest first, by attempt
+	Containers []ContainerStatus              // of each name, newest first
 	Time       time.Time                      // when the runtime was asked
 }
 

@@ -50,7 +50,8 @@ type Fake struct {
 
 	mu           sync.Mutex // guards the fields below
 	serial       int
-	last         time.Time // that nowLocked returned
+	last         time.Time     // that nowLocked returned
+	clock        time.Duration // how far its clock was set from the true time
 	sandboxes    map[string]*sandbox
 	containers   map[string]*container
 	images       map[string]*runtimeapi.Image // by ID
@@ -182,10 +183,18 @@ func (f *Fake) newIDLocked(kind string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// StepClock sets the runtime's clock: on, or back if d is negative.
+func (f *Fake) StepClock(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clock += d
+	f.last = f.last.Add(d)
+}
+
 // nowLocked returns the time, a later one every time, so that what was made
-// later sorts later.
+// later sorts later, unless the clock was set back in between.
 func (f *Fake) nowLocked() time.Time {
-	now := time.Now()
+	now := time.Now().Add(f.clock)
 	if !now.After(f.last) {
 		now = f.last.Add(1)
 	}

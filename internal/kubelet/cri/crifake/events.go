@@ -3,7 +3,6 @@ package crifake
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,7 +78,7 @@ func (f *Fake) tellLocked(kind runtimeapi.ContainerEventType, id, sandboxID stri
 	event := &runtimeapi.ContainerEventResponse{
 		ContainerId:        id,
 		ContainerEventType: kind,
-		CreatedAt:          time.Now().UnixNano(),
+		CreatedAt:          f.nowLocked().UnixNano(),
 	}
 	if s := f.sandboxes[sandboxID]; s != nil {
 		event.PodSandboxStatus = s.statusLocked()
