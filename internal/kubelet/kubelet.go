@@ -71,6 +71,7 @@ type Config struct {
 	// called. Until it is, nothing that runs is taken for unwanted.
 	ManifestURL bool
 
+	PLEGThreshold time.Duration // age of the last good list of pods at which the node is not ready; default: 3m
 	LeaseDuration time.Duration // of the node's lease, renewed at a quarter; default: 40s
 
 	Listeners   []net.Listener // of the kubelet's API; closed by Run

@@ -96,7 +96,9 @@ func (k *Kubelet) wireHost() error {
 func (k *Kubelet) wireRuntime() {
 	log := k.cfg.Log
 	k.cache = observed.NewCache()
-	k.pleg = pleg.New(pleg.Config{Runtime: k.runtime, Cache: k.cache, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics})
+	k.pleg = pleg.New(pleg.Config{
+		Runtime: k.runtime, Cache: k.cache, Threshold: k.cfg.PLEGThreshold, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics,
+	})
 	k.objects = objects.New(objects.Config{Client: k.cfg.Client, Log: log.With("part", "objects")})
 	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin")})
 	k.volumes = volumemanager.New(volumemanager.Config{

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -72,6 +74,12 @@ type Config struct {
 	// there already: its own network configuration says it.
 	PodCIDR string `json:"podCIDR,omitempty"`
 
+	// PLEGThreshold is for how long the runtime may fail to list its pods until
+	// the node is not ready ("PLEG is not healthy"). Default 3m, which upstream
+	// has built in; at least 10s, for a slow machine more. Too short a time makes
+	// the node flap.
+	PLEGThreshold *metav1.Duration `json:"plegThreshold,omitempty"`
+
 	// Kubelet holds fields of upstream's KubeletConfiguration.
 	Kubelet KubeletSettings `json:"kubelet,omitzero"`
 
@@ -94,6 +102,17 @@ const (
 	DefaultAPIPort     = 6443
 	DefaultKubeletPort = 10250
 )
+
+// minPLEGThreshold leaves room for three lists, and for one that takes a while.
+const minPLEGThreshold = 10 * time.Second
+
+// plegThreshold returns 0 for the default.
+func (c *Config) plegThreshold() time.Duration {
+	if c.PLEGThreshold == nil {
+		return 0
+	}
+	return c.PLEGThreshold.Duration
+}
 
 // LoadConfig reads a configuration file. It refuses fields that it does not
 // know, since one that is ignored is one that somebody relies on.
@@ -126,7 +145,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "kubelet", "images",
+	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -143,7 +162,10 @@ func checkShape(data []byte) error {
 	if doc.Kind != yamlv3.DocumentNode || doc.Content[0].Kind != yamlv3.MappingNode {
 		return fmt.Errorf("it holds no fields (it begins with \"apiVersion: %s\")", ConfigAPIVersion)
 	}
-	errs := checkFields(doc.Content[0], "", func(name string, _ *yamlv3.Node) error {
+	errs := checkFields(doc.Content[0], "", func(name string, value *yamlv3.Node) error {
+		if name == "plegThreshold" {
+			return checkDuration(name, value)
+		}
 		if !slices.Contains(fileFields, name) {
 			return fmt.Errorf("unknown field %q (there are %s)", name, strings.Join(fileFields, ", "))
 		}
@@ -155,6 +177,14 @@ func checkShape(data []byte) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkDuration says what the decoder would say without the field's name.
+func checkDuration(name string, value *yamlv3.Node) error {
+	if _, err := time.ParseDuration(value.Value); err != nil && value.Tag != "!!null" {
+		return fmt.Errorf("%s: %q is no length of time, such as 3m", name, value.Value)
+	}
+	return nil
 }
 
 // checkFields returns, with its line, each field of a mapping that is there
@@ -242,6 +272,9 @@ func (c Config) validate() error {
 	}
 	if e := c.ContainerRuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix://") {
 		errs = append(errs, fmt.Errorf("containerRuntimeEndpoint %q: want a unix socket, such as unix:///run/containerd/containerd.sock", e))
+	}
+	if t := c.PLEGThreshold; t != nil && t.Duration < minPLEGThreshold {
+		errs = append(errs, fmt.Errorf("plegThreshold: %v is too short: at least %v", t.Duration, minPLEGThreshold))
 	}
 	if _, err := c.podSubnet(); err != nil {
 		errs = append(errs, err)

@@ -5,12 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestLoadConfig(t *testing.T) {
 	const head = "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\n"
 	for name, test := range map[string]struct{ text, wantErr string }{
-		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\nbindAddress: [192.0.2.1, \"::\"]\napiNames: [edge]\ncontainerRuntimeEndpoint: unix:///run/x.sock\n"},
+		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\nbindAddress: [192.0.2.1, \"::\"]\napiNames: [edge]\ncontainerRuntimeEndpoint: unix:///run/x.sock\nplegThreshold: 5m\n"},
 		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `line 3: unknown field "rootdirectory"`},
 		"another case":      {text: head + "rootdir: /srv\n", wantErr: `line 3: unknown field "rootdir"`},
 		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: `line 4: field "apiPort" is written twice`},
@@ -20,6 +23,8 @@ func TestLoadConfig(t *testing.T) {
 		"another kind":      {text: "apiVersion: v1\nkind: Pod\n", wantErr: `want "holdfast.dev/v1alpha1" and "NodeConfiguration"`},
 		"nothing":           {text: "", wantErr: "it holds no fields"},
 		"no YAML":           {text: head + "apiPort: [", wantErr: "node.yaml"},
+		"text for a time":   {text: head + "plegThreshold: often\n", wantErr: `line 3: plegThreshold: "often" is no length of time`},
+		"a number for one":  {text: head + "plegThreshold: 3\n", wantErr: `line 3: plegThreshold: "3" is no length of time`},
 		"text for a number": {text: head + "apiPort: ten\n", wantErr: "apiPort: want int, not string"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +42,7 @@ func TestLoadConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cfg.RootDir != "/srv/node" || *cfg.APIPort != 0 || *cfg.KubeletPort != 10260 {
+			if cfg.RootDir != "/srv/node" || *cfg.APIPort != 0 || *cfg.KubeletPort != 10260 || cfg.plegThreshold() != 5*time.Minute {
 				t.Errorf("got %+v", cfg)
 			}
 		})
@@ -66,12 +71,12 @@ func TestPodCIDR(t *testing.T) {
 }
 
 func TestValidateNamesEveryProblem(t *testing.T) {
-	cfg, err := Config{RootDir: "/srv", NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock"}.withDefaults()
+	cfg, err := Config{RootDir: "/srv", NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock", PLEGThreshold: &metav1.Duration{Duration: time.Second}}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = cfg.validate()
-	for _, want := range []string{`rootDir "/srv"`, `nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "want a unix socket"} {
+	for _, want := range []string{`rootDir "/srv"`, `nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "plegThreshold: 1s is too short: at least 10s", "want a unix socket"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in: %v", want, err)
 		}

@@ -188,7 +188,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		ImageCredentials: n.cfg.Images.Secrets,
 		NodeName:         n.cfg.NodeName, Addresses: []netip.Addr{n.address},
 		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
-		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration,
+		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration, PLEGThreshold: n.cfg.plegThreshold(),
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		Listeners: listeners, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
