@@ -17,12 +17,16 @@ import (
 type Call struct {
 	Name  string    // listCall or inspectCall
 	Pod   types.UID // empty: all
+	PodIs string    // namespace/name of Pod, if it is known
 	Since time.Time // when it began, or the first of those that failed in a row
 }
 
 func (c Call) String() string {
 	name := c.Name
-	if c.Pod != "" {
+	switch {
+	case c.PodIs != "":
+		name += fmt.Sprintf(" %s (%s)", c.PodIs, c.Pod)
+	case c.Pod != "":
 		name += " " + string(c.Pod)
 	}
 	return fmt.Sprintf("%s: no good answer since %s (%v)", name, c.Since.Format(time.TimeOnly), time.Since(c.Since).Round(time.Second))
@@ -31,6 +35,7 @@ func (c Call) String() string {
 // health is what the other goroutines may see of Run's work.
 type health struct {
 	threshold time.Duration
+	name      func(types.UID) string // of a pod, or ""
 
 	mu       sync.Mutex // guards the fields below
 	listed   time.Time  // when the last good list began
@@ -53,7 +58,7 @@ const (
 )
 
 func newHealth(threshold time.Duration) health {
-	return health{threshold: threshold, calls: map[call]time.Time{}, failing: map[types.UID]time.Time{}}
+	return health{threshold: threshold, name: func(types.UID) string { return "" }, calls: map[call]time.Time{}, failing: map[types.UID]time.Time{}}
 }
 
 // Healthy returns nil while the runtime can be listed, and otherwise an error
@@ -119,7 +124,7 @@ func (h *health) callsLocked(d time.Duration) []Call {
 	var calls []Call
 	for c, since := range oldest {
 		if time.Since(since) >= d {
-			calls = append(calls, Call{c.name, c.pod, since})
+			calls = append(calls, Call{c.name, c.pod, h.name(c.pod), since})
 		}
 	}
 	slices.SortFunc(calls, func(a, b Call) int {

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -93,23 +95,97 @@ func TestRuntimeGone(t *testing.T) {
 	})
 }
 
+// TestThreshold holds that the age at which a list counts as lost can be set,
+// and that lists come often enough for it.
+func TestThreshold(t *testing.T) {
+	runtime := newScripted()
+	runtime.set("a", "c", observed.Running)
+	runWith(t, Config{Threshold: 30 * time.Second}, runtime, func(t *testing.T, r rig) {
+		r.received()
+		for range 600 {
+			time.Sleep(time.Second)
+			if err := r.Healthy(); err != nil {
+				t.Fatalf("a runtime that answers is unhealthy: %v", err)
+			}
+		}
+		runtime.do(func() { runtime.listHangs = true })
+		time.Sleep(time.Minute)
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "threshold is 30s") {
+			t.Errorf("health = %v", err)
+		}
+	})
+}
+
+// TestMetrics holds the names: dashboards and alerts go by them.
 func TestMetrics(t *testing.T) {
 	runtime := newScripted()
 	runtime.noEvents = true
 	runtime.set("a", "c1", observed.Running)
 	runtime.set("a", "c2", observed.Exited)
-	run(t, runtime, func(t *testing.T, r rig) {
+	runtime.setSandbox("a", "s1", observed.Running)
+	reg := prometheus.NewPedanticRegistry()
+	runWith(t, Config{Registerer: reg}, runtime, func(t *testing.T, r rig) {
 		r.received()
-		err := testutil.CollectAndCompare(running{&r.known}, strings.NewReader(`
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, family := range families {
+			names = append(names, family.GetName())
+		}
+		if diff := cmp.Diff([]string{
+			"holdfast_pleg_failing_pods",
+			"holdfast_pleg_missed_events_total",
+			"holdfast_pleg_relist_age_seconds",
+			"kubelet_evented_pleg_connection_error_count",
+			"kubelet_evented_pleg_connection_latency_seconds",
+			"kubelet_evented_pleg_connection_success_count",
+			"kubelet_pleg_discard_events",
+			"kubelet_pleg_last_seen_seconds",
+			"kubelet_pleg_pod_relist_duration_seconds",
+			"kubelet_pleg_relist_duration_seconds",
+			"kubelet_pleg_relist_interval_seconds",
+			"kubelet_running_containers",
+			"kubelet_running_pods",
+		}, names); diff != "" {
+			t.Errorf("names (-want +got):\n%s", diff)
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP kubelet_running_containers Containers by state.
 # TYPE kubelet_running_containers gauge
 kubelet_running_containers{container_state="created"} 0
 kubelet_running_containers{container_state="exited"} 1
 kubelet_running_containers{container_state="running"} 1
 kubelet_running_containers{container_state="unknown"} 0
-`), "kubelet_running_containers")
-		if err != nil {
+# HELP kubelet_running_pods Pods with a running sandbox.
+# TYPE kubelet_running_pods gauge
+kubelet_running_pods 1
+`), "kubelet_running_containers", "kubelet_running_pods"); err != nil {
 			t.Error(err)
 		}
+
+		listed := listAge(t, reg)
+		runtime.do(func() { runtime.listHangs = true })
+		time.Sleep(10 * time.Minute)
+		if grown := listAge(t, reg); grown < listed+9*60 {
+			t.Errorf("age of the last list: %v s, and ten minutes of hanging later %v s", listed, grown)
+		}
 	})
+}
+
+// listAge returns the age of the last list, as the metrics have it.
+func listAge(t *testing.T, from prometheus.Gatherer) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "holdfast_pleg_relist_age_seconds" {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatal("no age")
+	return 0
 }

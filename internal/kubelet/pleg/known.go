@@ -31,6 +31,16 @@ func (k *known) drop(uid types.UID) {
 	delete(k.pods, uid)
 }
 
+// name returns a pod's namespace and name, or "" if it is not known.
+func (k *known) name(uid types.UID) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.pods[uid]; p.Name != "" {
+		return p.Namespace + "/" + p.Name
+	}
+	return ""
+}
+
 func (k *known) all() []observed.Pod {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -71,7 +71,8 @@ func (g *Generator) logStreamEnd(err, was error) {
 func (g *Generator) hear(e *runtimeapi.ContainerEventResponse) {
 	now := time.Now()
 	g.inbox.streamHeard(now)
-	g.metrics.latency.Observe(now.Sub(time.Unix(0, e.GetCreatedAt())).Seconds())
+	// The runtime's moment is of the wall clock, which may have been set back since.
+	g.metrics.latency.Observe(max(0, now.Sub(time.Unix(0, e.GetCreatedAt()))).Seconds())
 	if uid := podUID(e); uid != "" {
 		g.inbox.mark(uid, true)
 	} else {

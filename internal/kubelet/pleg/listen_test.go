@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,13 +20,13 @@ func TestStream(t *testing.T) {
 	runtime.set("a", "c", observed.Running)
 	run(t, runtime, func(t *testing.T, r rig) {
 		r.received()
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		before := runtime.listCount()
-		time.Sleep(100 * time.Second)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := runtime.listCount() - before; n != 10 {
-			t.Errorf("%d lists in 100 s, want 10", n)
+			t.Errorf("%d lists in 10 minutes, want 10", n)
 		}
 		began := time.Now()
 		runtime.set("a", "c", observed.Exited)
@@ -87,11 +88,11 @@ func TestMissingEvents(t *testing.T) {
 	runtime.set("a", "c", observed.Running)
 	run(t, runtime, func(t *testing.T, r rig) {
 		r.received()
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		runtime.set("a", "c", observed.Exited)
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
 		r.wantEvents(t, "a changed")
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // the event might have been late
 		synctest.Wait()
 		if n := testutil.ToFloat64(r.metrics.missed); n != 1 {
 			t.Errorf("%v missed, want 1", n)
@@ -99,6 +100,38 @@ func TestMissingEvents(t *testing.T) {
 		runtime.set("a", "c", observed.Running)
 		time.Sleep(time.Second)
 		r.wantEvents(t, "a changed")
+	})
+}
+
+// TestListPace holds how the lists slow down while the stream tells
+// everything, and that one thing that it does not tell brings them back.
+func TestListPace(t *testing.T) {
+	runtime := newScripted()
+	runtime.set("a", "c", observed.Running)
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.received()
+		lists := func(d time.Duration) int {
+			before := runtime.listCount()
+			time.Sleep(d)
+			synctest.Wait()
+			return runtime.listCount() - before
+		}
+		time.Sleep(4*time.Second + time.Millisecond) // the stream has settled, and a list has been since
+		got := []int{lists(10 * time.Second), lists(20 * time.Second), lists(40 * time.Second), lists(time.Minute), lists(time.Minute)}
+		if diff := cmp.Diff([]int{1, 1, 1, 1, 1}, got); diff != "" {
+			t.Errorf("lists while nothing is missing (-want +got):\n%s", diff)
+		}
+		runtime.set("a", "c", observed.Exited)
+		for len(r.received()) == 0 {
+			time.Sleep(time.Second)
+		}
+		got = []int{lists(8 * time.Second), lists(2 * time.Second)}
+		if diff := cmp.Diff([]int{0, 1}, got); diff != "" {
+			t.Errorf("lists after one found what no event had told (-want +got):\n%s", diff)
+		}
+		if n := lists(time.Minute); n < 58 {
+			t.Errorf("%d lists in the minute after an event was known to be missing", n)
+		}
 	})
 }
 
@@ -115,7 +148,7 @@ func TestLateEvent(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Second)
-		runtime.tell("a", "c")
+		runtime.tell("a", "c") // before the next list, which comes 10 s after
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := testutil.ToFloat64(r.metrics.missed); n != 0 {

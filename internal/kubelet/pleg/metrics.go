@@ -6,8 +6,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
-// metrics has upstream's names for upstream's facts. There is no
-// kubelet_pleg_discard_events: nothing is discarded.
+// metrics has upstream's names for upstream's facts.
 type metrics struct {
 	listTime     prometheus.Histogram
 	listInterval prometheus.Histogram
@@ -42,7 +41,9 @@ func newMetrics(g *Generator) *metrics {
 		}),
 	}
 	if reg := g.cfg.Registerer; reg != nil {
-		reg.MustRegister(m.listTime, m.listInterval, m.inspectTime, m.lastSeen, m.streams, m.streamErrors, m.latency, m.missed, running{&g.known},
+		reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_pleg_discard_events", Help: "Events that were discarded: none ever is. It is here for alerts that ask.",
+		}), m.listTime, m.listInterval, m.inspectTime, m.lastSeen, m.streams, m.streamErrors, m.latency, m.missed, running{&g.known},
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "holdfast_pleg_relist_age_seconds", Help: "Age of the last good list of all pods; it grows while a list hangs.",
 			}, func() float64 { return g.age().Seconds() }),

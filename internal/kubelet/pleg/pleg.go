@@ -59,12 +59,14 @@ type Config struct {
 	// no event stream, or while it misses events. Default 1 second, as
 	// upstream.
 	Period time.Duration
-	// SlowPeriod is Period while there is an event stream. Default 10 seconds:
-	// the longest that a missing event stays unseen.
-	SlowPeriod time.Duration
+	// SlowPeriod is Period while there is an event stream. It doubles with every
+	// list that finds nothing that the stream did not tell, up to IdlePeriod:
+	// the longest that a missing event stays unseen. Default 10 seconds and 1
+	// minute, but a third of Threshold at most.
+	SlowPeriod, IdlePeriod time.Duration
 	// Threshold is the age of the last good list from which on Healthy returns
-	// an error. Default 3 minutes, as upstream. A value below Period makes the
-	// node flap.
+	// an error. Default 3 minutes, as upstream. A value below three times Period
+	// makes the node flap.
 	Threshold time.Duration
 	// InspectTimeout bounds the inspection of one pod. Default 30 seconds.
 	InspectTimeout time.Duration
@@ -77,8 +79,10 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Period = cmp.Or(c.Period, time.Second)
-	c.SlowPeriod = cmp.Or(c.SlowPeriod, max(10*time.Second, c.Period))
 	c.Threshold = cmp.Or(c.Threshold, 3*time.Minute)
+	longest := max(c.Threshold/3, c.Period)
+	c.SlowPeriod = min(cmp.Or(c.SlowPeriod, max(10*time.Second, c.Period)), longest)
+	c.IdlePeriod = max(min(cmp.Or(c.IdlePeriod, time.Minute), longest), c.SlowPeriod)
 	c.InspectTimeout = cmp.Or(c.InspectTimeout, 30*time.Second)
 	c.Inspections = cmp.Or(c.Inspections, 16)
 	c.Inspections = max(c.Inspections, 2)
@@ -108,6 +112,7 @@ func New(cfg Config) *Generator {
 		health: newHealth(cfg.Threshold),
 		known:  newKnown(),
 	}
+	g.health.name = g.known.name
 	g.metrics = newMetrics(g)
 	return g
 }

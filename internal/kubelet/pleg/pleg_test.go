@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,8 +28,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type scripted struct {
 	mu         sync.Mutex
 	containers map[types.UID]map[string]observed.State // by pod, then container
+	sandboxes  map[types.UID]map[string]observed.State
 	listErr    error
 	listHangs  bool
+	listTakes  time.Duration
 	broken     map[types.UID]error // inspections that fail
 	hung       map[types.UID]bool  // inspections that hang
 	takes      time.Duration       // an inspection
@@ -43,6 +46,7 @@ type scripted struct {
 func newScripted() *scripted {
 	return &scripted{
 		containers: map[types.UID]map[string]observed.State{},
+		sandboxes:  map[types.UID]map[string]observed.State{},
 		broken:     map[types.UID]error{},
 		hung:       map[types.UID]bool{},
 	}
@@ -57,10 +61,20 @@ func (s *scripted) set(uid types.UID, name string, state observed.State) {
 	s.containers[uid][name] = state
 }
 
+func (s *scripted) setSandbox(uid types.UID, name string, state observed.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sandboxes[uid] == nil {
+		s.sandboxes[uid] = map[string]observed.State{}
+	}
+	s.sandboxes[uid][name] = state
+}
+
 func (s *scripted) drop(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.containers, uid)
+	delete(s.sandboxes, uid)
 }
 
 // do changes the faults.
@@ -118,16 +132,34 @@ func (s *scripted) Pods(ctx context.Context) ([]observed.Pod, error) {
 	}
 	s.mu.Lock()
 	s.lists++
-	hangs, err := s.listHangs, s.listErr
-	var pods []observed.Pod
-	for uid, containers := range s.containers {
-		pod := observed.Pod{UID: uid}
-		for id, state := range containers {
-			pod.Containers = append(pod.Containers, observed.Container{ID: id, State: state})
+	hangs, takes, err := s.listHangs, s.listTakes, s.listErr
+	byUID := map[types.UID]*observed.Pod{}
+	pod := func(uid types.UID) *observed.Pod {
+		if byUID[uid] == nil {
+			byUID[uid] = &observed.Pod{UID: uid, Namespace: "ns", Name: "name-" + string(uid)}
 		}
-		pods = append(pods, pod)
+		return byUID[uid]
+	}
+	for uid, containers := range s.containers {
+		p := pod(uid)
+		for id, state := range containers {
+			p.Containers = append(p.Containers, observed.Container{ID: id, State: state})
+		}
+	}
+	for uid, sandboxes := range s.sandboxes {
+		p := pod(uid)
+		for id, state := range sandboxes {
+			p.Sandboxes = append(p.Sandboxes, observed.Sandbox{ID: id, State: state})
+		}
+	}
+	var pods []observed.Pod
+	for _, p := range byUID {
+		pods = append(pods, *p)
 	}
 	s.mu.Unlock()
+	if takes > 0 {
+		time.Sleep(takes)
+	}
 	if hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -144,7 +176,14 @@ func (s *scripted) Inspect(ctx context.Context, uid types.UID) (*observed.Status
 	if s.hung[uid] {
 		takes = 1 << 60
 	}
-	status, err := &observed.Status{UID: uid, Time: time.Now()}, s.broken[uid]
+	status, err := &observed.Status{UID: uid, Namespace: "ns", Name: "name-" + string(uid), Time: time.Now()}, s.broken[uid]
+	for _, id := range slices.Sorted(maps.Keys(s.sandboxes[uid])) {
+		state := runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		if s.sandboxes[uid][id] == observed.Running {
+			state = runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+		status.Sandboxes = append(status.Sandboxes, &runtimeapi.PodSandboxStatus{Id: id, State: state})
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.containers[uid])) {
 		status.Containers = append(status.Containers, observed.ContainerStatus{ID: id, State: s.containers[uid][id]})
 	}
@@ -194,9 +233,14 @@ type rig struct {
 
 // run calls test in a bubble, with a generator that runs beside it.
 func run(t *testing.T, runtime *scripted, test func(*testing.T, rig)) {
+	runWith(t, Config{}, runtime, test)
+}
+
+func runWith(t *testing.T, cfg Config, runtime *scripted, test func(*testing.T, rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := observed.NewCache()
-		g := New(Config{Runtime: runtime, Cache: cache})
+		cfg.Runtime, cfg.Cache = runtime, cache
+		g := New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -284,6 +328,45 @@ func TestTransitions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSandboxes holds that sandboxes count as containers do.
+func TestSandboxes(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents = true
+	run(t, runtime, func(t *testing.T, r rig) {
+		for _, step := range []struct {
+			name   string
+			change func()
+			want   []string
+		}{
+			{"a sandbox alone", func() { runtime.setSandbox("a", "s0", observed.Running) }, []string{"a changed"}},
+			{"nothing", func() {}, nil},
+			{"it ends", func() { runtime.setSandbox("a", "s0", observed.Exited) }, []string{"a changed"}},
+			{"another one", func() { runtime.setSandbox("a", "s1", observed.Running) }, []string{"a changed"}},
+			{"the first goes", func() { runtime.do(func() { delete(runtime.sandboxes["a"], "s0") }) }, []string{"a changed"}},
+			{"all go", func() { runtime.drop("a") }, []string{"a gone"}},
+		} {
+			step.change()
+			time.Sleep(time.Second)
+			if diff := cmp.Diff(step.want, r.received()); diff != "" {
+				t.Errorf("%s: events (-want +got):\n%s", step.name, diff)
+			}
+		}
+	})
+}
+
+// TestPeriod holds that a period counts from the end of a list, however long
+// that took, so that a slow runtime is not asked all the time.
+func TestPeriod(t *testing.T) {
+	runtime := newScripted()
+	runtime.noEvents, runtime.listTakes = true, 4*time.Second
+	run(t, runtime, func(t *testing.T, _ rig) {
+		time.Sleep(100*time.Second - time.Millisecond)
+		if n := runtime.listCount(); n != 20 {
+			t.Errorf("%d lists of 4 s in 100 s, want 20", n)
+		}
+	})
 }
 
 func TestInspectsOnlyWhatChanged(t *testing.T) {
@@ -432,6 +515,9 @@ func TestOneHungPod(t *testing.T) {
 			t.Errorf("unhealthy: %v", err)
 		}
 		calls := r.Hanging(time.Minute)
+		if len(calls) == 1 && !strings.HasPrefix(calls[0].String(), "inspect pod ns/name-hung (hung): no good answer since ") {
+			t.Errorf("hanging = %v, want the pod's name", calls[0])
+		}
 		if len(calls) != 1 || calls[0].Pod != "hung" || time.Since(calls[0].Since) < 10*time.Minute {
 			t.Errorf("hanging = %v, want the inspection since the beginning", calls)
 		}

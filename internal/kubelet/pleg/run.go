@@ -26,6 +26,8 @@ type loop struct {
 	listBegan   time.Time // of the last list, good or not
 	listEnded   time.Time
 	distrustTil time.Time
+	slow        time.Duration // from a list to the next while the stream is relied on
+	slowly      bool          // the last list was waited for as long as that
 
 	lists       chan listAnswer    // unbuffered, as the next one
 	inspections chan inspectAnswer // the loop outlives who sends here, or their ctx is done
@@ -57,6 +59,7 @@ func (g *Generator) Run(ctx context.Context) error {
 		Generator:   g,
 		slots:       newSlots(g.cfg.Inspections),
 		listed:      true, // so that a first failure is logged
+		slow:        g.cfg.SlowPeriod,
 		lists:       make(chan listAnswer),
 		inspections: make(chan inspectAnswer),
 	}
@@ -100,14 +103,19 @@ func (l *loop) start(ctx context.Context, calls *sync.WaitGroup) time.Duration {
 	return sleep
 }
 
-// nextList returns when the next list is due. While there is a stream that can
-// be relied on and a list began since then, lists are slow.
+// nextList returns when the next list is due.
 func (l *loop) nextList(now time.Time) time.Time {
-	reliable := l.reliableSince(now)
-	if !reliable.IsZero() && l.listed && l.listBegan.After(reliable) && now.After(l.distrustTil) {
-		return l.listEnded.Add(l.cfg.SlowPeriod)
+	if l.relies(now) {
+		return l.listEnded.Add(l.slow)
 	}
 	return l.listEnded.Add(l.cfg.Period)
+}
+
+// relies reports whether lists are slow: there is a stream that can be relied
+// on, and a list began since then.
+func (l *loop) relies(now time.Time) bool {
+	reliable := l.reliableSince(now)
+	return !reliable.IsZero() && l.listed && l.listBegan.After(reliable) && now.After(l.distrustTil)
 }
 
 // reliableSince returns the moment from which on the event stream tells of
@@ -131,6 +139,7 @@ func (l *loop) startList(ctx context.Context, calls *sync.WaitGroup, now time.Ti
 	if !l.listBegan.IsZero() {
 		l.metrics.listInterval.Observe(now.Sub(l.listBegan).Seconds())
 	}
+	l.slowly = l.relies(now)
 	l.listing, l.listBegan = true, now
 	l.health.began(call{name: listCall}, now)
 	calls.Go(func() {
@@ -168,6 +177,7 @@ func (l *loop) readInbox() {
 	marks, strangers, stream := l.inbox.empty()
 	if stream.broke && !l.reliableSince(time.Now()).IsZero() {
 		l.listEnded = l.listEnded.Add(-l.cfg.Period) // list at once: events may be lost
+		l.slow = l.cfg.SlowPeriod
 	}
 	l.stream = stream
 	for uid, byEvent := range marks {
@@ -215,6 +225,9 @@ func (l *loop) takeList(answer listAnswer) {
 	}
 	l.listed = true
 	l.metrics.lastSeen.Set(float64(now.Unix()))
+	if l.slowly {
+		l.slow = min(2*l.slow, l.cfg.IdlePeriod)
+	}
 
 	present := make(map[types.UID]struct{}, len(answer.pods))
 	for i := range answer.pods {
@@ -249,6 +262,7 @@ func (l *loop) compare(pod *observed.Pod, began time.Time) {
 	}
 	if !p.busy && !p.due && !l.reliableSince(began).IsZero() {
 		p.byList = true
+		l.slow = l.cfg.SlowPeriod // until it is known whether the event was late or missing
 	}
 	l.cfg.Cache.Hold(pod.UID, began)
 	l.slots.mark(p)
@@ -324,7 +338,7 @@ func (l *loop) gone(p *slot, at time.Time) {
 func (l *loop) missedEvent(p *slot) {
 	p.heard()
 	l.metrics.missed.Inc()
-	l.distrustTil = time.Now().Add(distrust)
+	l.distrustTil, l.slow = time.Now().Add(distrust), l.cfg.SlowPeriod
 	l.log.Debug("event stream did not tell of a change; listing more often for a while", "podUID", p.uid)
 }
 
