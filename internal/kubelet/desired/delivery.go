@@ -13,7 +13,8 @@ const (
 	// Full is every pod of the source: one that is not in it is gone.
 	Full Kind = iota
 	// Delta is what changed since the source's last delivery: new and changed
-	// pods, and those that are gone.
+	// pods, each once, and those that are gone. What is gone and comes again under
+	// the same UID is only among the pods.
 	Delta
 	// Restored is what an earlier run remembers of a source that has not
 	// answered yet. It does not count as an answer.
@@ -31,4 +32,12 @@ type Delivery struct {
 	// Places say, for each of Pods, where a person finds it: web.yaml:3. Nil: the
 	// source's name says it.
 	Places []string
+}
+
+// place returns where a person finds a pod, or "".
+func (d Delivery) place(i int) string {
+	if i < len(d.Places) {
+		return d.Places[i]
+	}
+	return ""
 }

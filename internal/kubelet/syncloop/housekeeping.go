@@ -22,12 +22,12 @@ func (l *Loop) keepHouse(orphans bool) {
 		l.settle()
 		l.publish()
 	}
+	l.addMissing()
 	if !l.allSeen() {
 		l.setMirrors()
 		return // a source that is silent may want any of what is there
 	}
 	l.cfg.Workers.SyncKnown(func(uid types.UID) bool { return l.pods[uid] != nil })
-	l.addMissing()
 	if orphans {
 		l.endOrphans()
 	}

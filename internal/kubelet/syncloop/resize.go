@@ -59,7 +59,7 @@ func (l *Loop) forgetResize(uid types.UID) {
 func (l *Loop) adoptAllocations(pods []*v1.Pod) {
 	for _, p := range pods {
 		if !staticpod.IsStatic(p) && l.pods[p.UID] == nil {
-			l.pods[p.UID] = allocation.Keep(p, allocation.FromStatus(p))
+			l.keep(allocation.Keep(p, allocation.FromStatus(p)))
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (l *Loop) settleOne(uid types.UID, r *resize) {
 	_, message, ok := l.cfg.Admit(p, l.active(p))
 	if ok {
 		l.forgetResize(uid)
-		l.pods[uid] = p
+		l.keep(p)
 		l.cfg.Log.Info("resize starts", "pod", fullName(p), "podUID", uid)
 		l.cfg.Recorder.Event(p, v1.EventTypeNormal, reason.ResizeStarted, allocation.Tell("started", p, ""))
 		l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p})

@@ -1,15 +1,17 @@
 // Package syncloop is the one place where everything that may change a pod
 // meets: what the sources want, what the runtime reports, and time.
 //
-// It reads full sets of pods (Deliver), lifecycle events and the list of what
+// It reads what sources say (Deliver), lifecycle events and the list of what
 // the runtime has. It owns the desired pods, and tells the pod workers, the
 // statuses and the mirrors what follows. It promises:
 //
 //   - One goroutine decides, so a set is taken in whole, and in the order in
 //     which its source delivered it.
 //   - Nothing is taken away because a source is silent: pods, mirrors and
-//     folders that nobody wants go only when every source has been seen.
-//   - A pod that runs already is adopted: nobody asks for its admission again.
+//     folders that nobody wants go only when every source has been seen. What a
+//     source took away itself goes whatever the others say.
+//   - A pod that runs already is adopted, and one that is restored starts: nobody
+//     asks for its admission again.
 //   - A pod has the resources that it was admitted with until a resize is
 //     admitted too.
 //   - A static pod starts only after what the runtime has of an older one of its
@@ -148,6 +150,8 @@ type Loop struct {
 
 	// The loop's own, without a lock.
 	pods     map[types.UID]*v1.Pod // wanted, without mirrors, with the resources that they have here
+	static   map[string]*v1.Pod    // those of pods that are static, by namespace/name
+	touched  []*v1.Pod             // of pods, or gone from them, since they were published
 	mirrors  map[string]*v1.Pod    // by namespace/name
 	rejected map[types.UID]rejection
 	resizes  map[types.UID]*resize  // those that are not allocated
@@ -179,6 +183,7 @@ func New(cfg Config) *Loop {
 		deliveries: make(chan desired.Delivery),
 		sweep:      wake.NewBell(),
 		pods:       map[types.UID]*v1.Pod{},
+		static:     map[string]*v1.Pod{},
 		mirrors:    map[string]*v1.Pod{},
 		rejected:   map[types.UID]rejection{},
 		resizes:    map[types.UID]*resize{},

@@ -22,9 +22,10 @@ func (l *Loop) take(d desired.Delivery) {
 			l.cfg.Log.Debug("pods changed", "op", u.Op.String(), "source", u.Source)
 		}
 		l.dispatch(u)
-		l.seen.Insert(u.Source)
 	}
-	l.seen.Insert(d.Source) // an empty set, or one without news, was seen, too
+	if d.Kind == desired.Full { // nothing else says what the source does not have
+		l.seen.Insert(d.Source)
+	}
 	l.settle()
 	l.tellFaults()
 	l.publish()
@@ -36,21 +37,16 @@ func (l *Loop) take(d desired.Delivery) {
 
 func (l *Loop) dispatch(u desired.Update) {
 	pods, mirrors := split(u.Pods)
-	for _, m := range mirrors {
-		if u.Op == desired.OpRemove {
-			l.loseMirror(m)
-		} else {
-			l.mirrors[fullName(m)] = m
-		}
-		l.linkMirror(fullName(m))
-	}
+	l.takeMirrors(u.Op, mirrors)
 	switch u.Op {
 	case desired.OpRemove:
 		for _, p := range pods {
 			l.remove(p)
 		}
 	case desired.OpAdd:
-		l.add(pods)
+		l.add(pods, false)
+	case desired.OpRestore:
+		l.add(pods, true)
 	case desired.OpUpdate, desired.OpDelete:
 		for _, p := range pods {
 			l.update(p)
@@ -59,6 +55,7 @@ func (l *Loop) dispatch(u desired.Update) {
 		for _, p := range pods {
 			l.reconcile(p)
 		}
+	case desired.OpSet: // not told in the mode of the loop
 	}
 }
 
@@ -74,8 +71,9 @@ func split(pods []*v1.Pod) (own, mirrors []*v1.Pod) {
 }
 
 // add takes in new pods. Those that run already come first, so that they are
-// counted when others are admitted; the others by age, as upstream does.
-func (l *Loop) add(pods []*v1.Pod) {
+// counted when others are admitted; the others by age, as upstream does. Restored
+// pods were admitted by an earlier agent, and nobody is asked again.
+func (l *Loop) add(pods []*v1.Pod, restored bool) {
 	running := l.running()
 	pods = slices.Clone(pods)
 	slices.SortStableFunc(pods, func(a, b *v1.Pod) int {
@@ -92,8 +90,8 @@ func (l *Loop) add(pods []*v1.Pod) {
 	for _, p := range pods {
 		l.observe(p)
 		p = l.allocated(p)
-		l.pods[p.UID] = p
-		if !running.Has(p.UID) && !ends(p) && !l.admit(p) {
+		l.keep(p)
+		if !restored && !running.Has(p.UID) && !ends(p) && !l.admit(p) {
 			continue
 		}
 		l.create(p)
@@ -121,7 +119,7 @@ func (l *Loop) create(p *v1.Pod) {
 func (l *Loop) update(p *v1.Pod) {
 	l.observe(p)
 	p = l.allocated(p)
-	l.pods[p.UID] = p
+	l.keep(p)
 	if _, ok := l.rejected[p.UID]; ok && staticpod.IsStatic(p) {
 		if l.admit(p) {
 			l.create(p)
@@ -136,14 +134,14 @@ func (l *Loop) update(p *v1.Pod) {
 func (l *Loop) reconcile(p *v1.Pod) {
 	l.observe(p)
 	p = l.allocated(p)
-	l.pods[p.UID] = p
+	l.keep(p)
 	if len(p.Spec.ReadinessGates) > 0 {
 		l.cfg.Workers.Poke(p.UID)
 	}
 }
 
 func (l *Loop) remove(p *v1.Pod) {
-	delete(l.pods, p.UID)
+	l.drop(p)
 	delete(l.rejected, p.UID)
 	l.forgetResize(p.UID)
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: p})
@@ -213,56 +211,52 @@ func (l *Loop) mirrorOf(p *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// linkMirror tells the statuses of the static pods of a name what became of
-// their mirror; one that still ends has it, too.
-func (l *Loop) linkMirror(name string) {
-	for _, p := range l.pods {
-		if staticpod.IsStatic(p) && fullName(p) == name {
+// takeMirrors takes in what became of mirrors, and tells the statuses of the
+// static pods of their names; one that still ends has its mirror, too.
+func (l *Loop) takeMirrors(op desired.Op, mirrors []*v1.Pod) {
+	if len(mirrors) == 0 {
+		return
+	}
+	ending := map[string][]*v1.Pod{}
+	for _, p := range l.ending(lifecycle.Finished) {
+		ending[fullName(p)] = append(ending[fullName(p)], p)
+	}
+	for _, m := range mirrors {
+		name := fullName(m)
+		if op != desired.OpRemove {
+			l.mirrors[name] = m
+		} else if now := l.mirrors[name]; now != nil && now.UID == m.UID { // no other has its name by now
+			delete(l.mirrors, name)
+		}
+		if p := l.static[name]; p != nil {
 			l.observe(p)
 		}
-	}
-	for _, info := range l.cfg.Workers.Snapshot() {
-		if p := info.Pod; p != nil && info.Removed && l.pods[p.UID] == nil && staticpod.IsStatic(p) && fullName(p) == name {
-			l.observe(p)
+		for _, p := range ending[name] {
+			if l.pods[p.UID] == nil {
+				l.observe(p)
+			}
 		}
 	}
 }
 
-// loseMirror takes in that a mirror is gone, unless another has its name by now.
-func (l *Loop) loseMirror(m *v1.Pod) {
-	if now := l.mirrors[fullName(m)]; now != nil && now.UID == m.UID {
-		delete(l.mirrors, fullName(m))
+// ending are the static pods that no source has any more and whose workers have
+// not got beyond a state.
+func (l *Loop) ending(last lifecycle.State) []*v1.Pod {
+	var ending []*v1.Pod
+	for _, info := range l.cfg.Workers.Snapshot() {
+		if p := info.Pod; p != nil && info.Removed && info.State <= last && staticpod.IsStatic(p) {
+			ending = append(ending, p)
+		}
 	}
+	return ending
 }
 
 // setMirrors tells what is to be seen in the API.
 func (l *Loop) setMirrors() {
-	var static, ending []*v1.Pod
-	for _, p := range l.pods {
-		if staticpod.IsStatic(p) {
-			static = append(static, p)
-		}
-	}
-	for _, info := range l.cfg.Workers.Snapshot() {
-		if p := info.Pod; p != nil && info.Removed && info.State < lifecycle.Finished && staticpod.IsStatic(p) {
-			ending = append(ending, p)
-		}
-	}
-	l.cfg.Mirrors.Set(static, ending, slices.Collect(maps.Values(l.mirrors)), l.allSeen())
+	l.cfg.Mirrors.Set(slices.Collect(maps.Values(l.static)), l.ending(lifecycle.Finished-1), slices.Collect(maps.Values(l.mirrors)), l.allSeen())
 }
 
 func (l *Loop) allSeen() bool { return l.cfg.Desired.SeenAllSources(l.seen) }
-
-// publish lets readers see the pods.
-func (l *Loop) publish() {
-	pods := slices.SortedFunc(maps.Values(l.pods), func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
-	faults := l.faults()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.pods, l.mu.faults = pods, faults
-}
 
 func (l *Loop) faults() []fault.Fault {
 	var faults []fault.Fault
