@@ -22,8 +22,8 @@ func main() {
 // Exit codes.
 const (
 	exitFailed     = 1
-	exitNotRunning = 3 // of status: as systemctl's for a unit that does not run
-	exitFaults     = 4 // of status: the node runs and something is wrong
+	exitNotRunning = 3 // of status and sources: as systemctl's for a unit that does not run
+	exitFaults     = 4 // of status and sources: the node runs and something is wrong
 )
 
 // exitError is an error with an exit code of its own.
@@ -94,7 +94,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		root = instance.DefaultRoot
 	}
 	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
-	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newSources(g), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
 	return cmd
 }
 

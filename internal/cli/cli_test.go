@@ -16,7 +16,8 @@ var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 func report() *control.Report {
 	return &control.Report{
 		Node: "edge-1", RootDir: "/var/lib/holdfast", PID: 4711, Ready: true, Started: now.Add(-time.Hour),
-		Parts: []control.Part{{Name: "containerd", State: control.Running, Since: now.Add(-time.Hour)}},
+		Parts:   []control.Part{{Name: "containerd", State: control.Running, Since: now.Add(-time.Hour)}},
+		Sources: []control.Source{{Name: "file", State: control.SourceGood, LastGood: now.Add(-5 * time.Second), Place: "/srv/pods", Objects: []control.SourceObject{{Kind: "Pod"}, {Kind: "Secret"}}}},
 		Pods: []control.Pod{
 			{Namespace: "default", Name: "web-edge-1", Source: "file", Phase: "Running", Ready: 1, Total: 1, Started: now.Add(-time.Minute), IP: "10.85.0.2"},
 			{Namespace: "default", Name: "job", Source: "api", Phase: "Pending", Reason: "ErrImagePull", Total: 2, Message: "no such image"},
@@ -44,6 +45,9 @@ Node edge-1 is ready: process 4711, up 60m.
 PART         STATE     SINCE   MESSAGE
 containerd   running   60m     -
 
+SOURCE   STATE   LAST GOOD   PODS   OTHERS   WRONG   PLACE
+file     ok      5s ago      1      1        0       /srv/pods
+
 NAMESPACE   POD          SOURCE   READY   STATUS         RESTARTS   AGE
 default     web-edge-1   file     1/1     Running        0          60s
 default     job          api      0/2     ErrImagePull   0          -
@@ -63,7 +67,7 @@ Node edge-1 is not running (root folder /srv/node).
 Nothing is wrong.
 `},
 		"certificates": {format: cli.Wide, edit: func(r *control.Report) {
-			r.Pods, r.Faults, r.Parts, r.Images = nil, nil, nil, nil
+			r.Pods, r.Faults, r.Parts, r.Sources, r.Images = nil, nil, nil, nil, nil
 			r.Certificates = []control.Certificate{
 				{Name: "ca", File: "/pki/ca.crt"}, {Name: "admin", File: "/pki/admin.crt", Expires: now.AddDate(1, 0, 0)},
 			}
@@ -82,7 +86,7 @@ admin         2027-05-01   /pki/admin.crt
 
 Nothing is wrong.
 `},
-		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts, r.Images = nil, nil, nil, nil }, want: `
+		"json": {format: cli.JSON, edit: func(r *control.Report) { r.Pods, r.Faults, r.Parts, r.Sources, r.Images = nil, nil, nil, nil, nil }, want: `
 {
   "node": "edge-1",
   "rootDir": "/var/lib/holdfast",
@@ -93,6 +97,7 @@ Nothing is wrong.
   "kubeconfig": "",
   "manifestDir": "",
   "parts": null,
+  "sources": null,
   "pods": null,
   "images": null,
   "faults": null

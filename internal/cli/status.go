@@ -38,6 +38,12 @@ func PrintReport(w io.Writer, r *control.Report, format Format, now time.Time) e
 			return err
 		}
 	}
+	if len(r.Sources) > 0 {
+		fmt.Fprintln(w)
+		if err := printSources(w, r.Sources, now); err != nil {
+			return err
+		}
+	}
 	if len(r.Pods) > 0 {
 		fmt.Fprintln(w)
 		if err := printPods(w, r.Pods, format, now); err != nil {
@@ -109,13 +115,7 @@ func printFaults(w io.Writer, faults []control.Fault, now time.Time) {
 	}
 	fmt.Fprintln(w, "\nWrong:")
 	for _, f := range faults {
-		fmt.Fprintf(w, "  %s\n", FaultLine(f))
-		if f.Hint != "" {
-			fmt.Fprintf(w, "      %s\n", f.Hint)
-		}
-		if !f.Since.IsZero() {
-			fmt.Fprintf(w, "      since %s\n", Age(f.Since, now))
-		}
+		printFault(w, f, now)
 	}
 }
 

@@ -37,6 +37,7 @@ type Report struct {
 	Kubeconfig  string    `json:"kubeconfig"`
 	ManifestDir string    `json:"manifestDir"`
 	Parts       []Part    `json:"parts"`
+	Sources     []Source  `json:"sources"`
 	Pods        []Pod     `json:"pods"`
 	Images      []Image   `json:"images"`
 	Faults      []Fault   `json:"faults"`
@@ -99,6 +100,7 @@ type Image struct {
 type Fault struct {
 	File    string    `json:"file,omitempty"`
 	Line    int       `json:"line,omitempty"`   // from 1; 0: the whole file
+	Reason  string    `json:"reason,omitempty"` // "UnknownField", of a manifest
 	Object  string    `json:"object,omitempty"` // "Pod default/web"
 	Field   string    `json:"field,omitempty"`  // "spec.containers[0].image"
 	Message string    `json:"message"`

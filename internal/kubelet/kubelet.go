@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
@@ -182,6 +183,9 @@ func (k *Kubelet) SetURLManifests(docs []manifest.Document) { k.fromURL.Update(d
 // CheckURLManifest says why a document of the manifest URL cannot be a static
 // pod of this node.
 func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault { return k.fromURL.Check(d) }
+
+// APIFaults tells while the API's pods cannot be read.
+func (k *Kubelet) APIFaults() []fault.Fault { return k.api.Faults() }
 
 // Pods returns the node's pods with their status as last computed.
 func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }

@@ -101,6 +101,8 @@ type Dir struct {
 	published bool      // at least one set
 	began     time.Time // the first reading
 	saved     []manifest.Document
+
+	shown shown
 }
 
 // New returns a watcher of cfg.Dir. It starts nothing.
@@ -126,6 +128,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	if err := d.restore(); err != nil {
 		return err
 	}
+	d.shown.put(d.state.set, nil, time.Time{})
 	period := time.NewTicker(d.cfg.Period)
 	defer period.Stop()
 	check := time.NewTicker(suspect)
@@ -204,6 +207,7 @@ func (d *Dir) read(ctx context.Context) time.Duration {
 	changed := !waits && (!next.equal(d.state) || !d.published)
 	d.report(d.state.set, next.set)
 	d.state = next
+	d.shown.put(next.set, r.failed, now)
 	d.save()
 	if changed {
 		d.published = true

@@ -60,6 +60,17 @@ func (d *Dir) restore() error {
 // errNewer is returned for a state file that this release cannot read.
 var errNewer = errors.New("start the release that wrote it, or delete the file if every manifest is good")
 
+// Saved returns the documents that a state file remembers: what was in force
+// when an agent last wrote it. With an error it returns what could be read; nil
+// if that is nothing, as it is where no agent has ever read the folder.
+func Saved(path string, parser *manifest.Parser) ([]manifest.Document, error) {
+	docs, err := load(path, parser)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return docs, err
+}
+
 // load reads a state file. With an error it returns what could be read, and nil
 // if that is nothing.
 func load(path string, parser *manifest.Parser) ([]manifest.Document, error) {

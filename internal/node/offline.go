@@ -27,9 +27,10 @@ func Offline(in *instance.Instance) (*control.Report, error) {
 	case left:
 		message = "no process runs this node; pods that it started still run"
 	}
+	name, dir := cmp.Or(last.NodeName, in.ID), cmp.Or(last.ManifestDir, in.ManifestDir())
 	return &control.Report{
-		Node: cmp.Or(last.NodeName, in.ID), RootDir: in.Root, ID: in.ID, Kubeconfig: in.Kubeconfig(),
-		ManifestDir: cmp.Or(last.ManifestDir, in.ManifestDir()),
-		Parts:       []control.Part{}, Pods: []control.Pod{}, Images: []control.Image{}, Faults: []control.Fault{{Message: message}},
+		Node: name, RootDir: in.Root, ID: in.ID, Kubeconfig: in.Kubeconfig(), ManifestDir: dir,
+		Sources: offlineSources(in, dir, name),
+		Parts:   []control.Part{}, Pods: []control.Pod{}, Images: []control.Image{}, Faults: []control.Fault{{Message: message}},
 	}, nil
 }

@@ -257,7 +257,7 @@ func (n *node) prepareManifests() error {
 		Report: func(faults []manifest.Fault) { n.setFaults("objects", faults) },
 	})
 	n.manifests = manifestdir.New(manifestdir.Config{
-		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: n.in.Path("state", "manifests.json"),
+		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: manifestState(n.in),
 		Parser: manifest.New(), Check: n.kubelet.CheckManifest, Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
 	})
 	return nil

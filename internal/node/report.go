@@ -21,7 +21,7 @@ func (n *node) report(context.Context) control.Report {
 	r := control.Report{
 		Node: n.cfg.NodeName, RootDir: n.in.Root, ID: n.in.ID, PID: os.Getpid(), Version: version.Version, Started: n.started,
 		Kubeconfig: n.in.Kubeconfig(), ManifestDir: n.cfg.ManifestDir,
-		Parts: n.board.Parts(), Faults: n.board.Faults(), Pods: []control.Pod{}, Images: []control.Image{},
+		Parts: n.board.Parts(), Faults: n.board.Faults(), Sources: []control.Source{}, Pods: []control.Pod{}, Images: []control.Image{},
 	}
 	select {
 	case <-n.made:
@@ -56,6 +56,7 @@ func (n *node) report(context.Context) control.Report {
 		r.Faults = append(r.Faults, control.Fault{Object: f.Object, Message: f.Message, Since: f.Since})
 	}
 	r.Images = n.reportArchives()
+	r.Sources = n.sources()
 	slices.SortFunc(r.Pods, func(a, b control.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -102,13 +103,7 @@ func (n *node) runtimeDown(problem string) {
 
 // setFaults puts what a finder found on the board.
 func (n *node) setFaults(finder string, faults []manifest.Fault) {
-	shown := make([]control.Fault, len(faults))
-	for i, f := range faults {
-		shown[i] = control.Fault{
-			File: f.File, Line: f.Line, Object: f.Object(), Field: f.Field, Message: f.Message, Hint: cmp.Or(f.Hint, f.Suggestion), Since: f.Since,
-		}
-	}
-	n.board.SetFaults(finder, shown)
+	n.board.SetFaults(finder, reportFaults(faults))
 	n.faultEvents.Update(finder, faults)
 }
 

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+)
+
+const twoDocuments = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - {name: c, image: i}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: word}
+`
+
+func TestFolderSourceStates(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		state manifestdir.State
+		want  control.SourceState
+	}{
+		"read":                         {manifestdir.State{LastGood: now, Set: manifestdir.Set{Known: true}}, control.SourceGood},
+		"read, and not any more":       {manifestdir.State{LastGood: now, Failed: "gone", Set: manifestdir.Set{Known: true}}, control.SourceFailing},
+		"not read in this run":         {manifestdir.State{Failed: "gone", Set: manifestdir.Set{Known: true}}, control.SourceRestored},
+		"not looked at yet":            {manifestdir.State{Set: manifestdir.Set{Known: true}}, control.SourceRestored},
+		"never read, in no run at all": {manifestdir.State{Failed: "gone"}, control.SourceSilent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := folderSource("/m", "n", test.state); got.State != test.want {
+				t.Errorf("got %q, want %q", got.State, test.want)
+			}
+		})
+	}
+}
+
+func TestFolderSource(t *testing.T) {
+	docs := manifest.New().Parse("a.yaml", []byte(twoDocuments)).Documents
+	got := folderSource("/m", "Edge-1", manifestdir.State{LastGood: time.Now(), Set: manifestdir.Set{
+		Known: true, Documents: docs, Kept: []manifest.Key{docs[1].Key}, Ignored: []string{"web.yaml.bak", "more/"},
+		Faults: []manifest.Fault{{File: "b.yaml", Line: 3, Reason: manifest.ReasonUnknownField, Message: "unknown field", Suggestion: "args", Hint: "mend it"}},
+	}})
+	got.LastGood = time.Time{}
+	want := control.Source{
+		Name: "file", Place: "/m", State: control.SourceGood,
+		Objects: []control.SourceObject{
+			{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1", Place: "a.yaml:1"},
+			{Kind: "ConfigMap", Namespace: "default", Name: "word", Place: "a.yaml:8", Kept: true},
+		},
+		Faults: []control.Fault{{File: "b.yaml", Line: 3, Reason: "UnknownField", Message: "unknown field", Hint: `did you mean "args"? mend it`}},
+		Ignored: []control.IgnoredFile{
+			{File: "web.yaml.bak", Reason: "its name is not that of a manifest: those end in .yaml, .yml or .json"},
+			{File: "more/", Reason: "nested folders are not read here"},
+		},
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
+	}
+}
+
+func TestOfflineSources(t *testing.T) {
+	in := stopped(t, Config{NodeName: "edge-1", ManifestDir: "/m"})
+	shown := func() control.Source {
+		t.Helper()
+		r, err := Offline(in)
+		if err != nil || len(r.Sources) != 1 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		return r.Sources[0]
+	}
+	if s := shown(); s.State != control.SourceSilent || len(s.Objects) != 0 {
+		t.Errorf("nothing saved: %+v", s)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(in.Path("state", "manifests.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"version":1,"documents":[{"file":"a.yaml","line":8,"written":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"word","namespace":"default"}}}]}`)
+	if s := shown(); s.State != control.SourceRestored || len(s.Objects) != 1 || s.Objects[0].Place != "a.yaml:8" || s.Place != "/m" {
+		t.Errorf("one document saved: %+v", s)
+	}
+	write(`{"version":`)
+	if s := shown(); s.State != control.SourceSilent || !strings.Contains(s.Message, "manifests.json") {
+		t.Errorf("damaged: %+v", s)
+	}
+}
