@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -86,11 +87,16 @@ func (f Fault) Text() string {
 }
 
 // Identity returns the fault without what an edit elsewhere in the file may
-// change: two faults are the same one if their identities are equal.
+// change, lines that its message names among it: two faults are the same one if
+// their identities are equal.
 func (f Fault) Identity() Fault {
 	f.Line, f.Column, f.Since = 0, 0, time.Time{}
+	f.Message = lineInText.ReplaceAllString(f.Message, "${1}0")
 	return f
 }
+
+// lineInText is a line as messages name it: `at line 7`, `web.yaml:7`.
+var lineInText = regexp.MustCompile(`(\bline |\.(?:json|ya?ml):)\d+`)
 
 // Same reports whether two faults are the same one.
 func (f Fault) Same(o Fault) bool { return f.Identity() == o.Identity() }

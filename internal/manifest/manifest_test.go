@@ -181,6 +181,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("a.yaml", []byte(webPod+"---\n"+webPod))
 	f.Add("a.json", []byte(`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a"}}]}`))
 	f.Add("a.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: &m\n  name: c\n  labels: *m\n  <<: [*m, {a: b}]\n"))
+	f.Add("a.yaml", []byte("apiVersion: v1\nkind: List\nmetadata: {}\nitems:\n- "+strings.ReplaceAll(webPod, "\n", "\n  ")+"\n- kind: Secret\n"))
+	f.Add("a.json", []byte(`{"apiVersion":"v1","kind":"List","items":[]}`))
 	f.Add("a.yaml", []byte("? [a]\n: b\n--- !!binary x\n"))
 	p := New()
 	f.Fuzz(func(t *testing.T, file string, data []byte) {
@@ -206,5 +208,30 @@ func TestParseStopsReporting(t *testing.T) {
 	}
 	if got, want := r.Faults[maxFileFaults].String(), "a.yaml:102: more faults follow; mend those before this line first"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A fault is the same one after an edit elsewhere that only moves lines.
+func TestFaultIdentity(t *testing.T) {
+	at := func(line int, message string) Fault {
+		return Fault{File: "a.yaml", Line: line, Message: message}
+	}
+	tests := []struct {
+		name string
+		a, b Fault
+		same bool
+	}{
+		{"its own line", at(1, "bad"), at(2, "bad"), true},
+		{"the line of another file's document", at(1, "b.yaml:1 has it too"), at(1, "b.yaml:22 has it too"), true},
+		{"a line of its own file", at(3, "first written at line 1"), at(4, "first written at line 2"), true},
+		{"another file", at(1, "b.yaml:1 has it too"), at(1, "c.yaml:1 has it too"), false},
+		{"another number", at(1, "port 1"), at(1, "port 2"), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.a.Same(tt.b); got != tt.same {
+				t.Errorf("same: got %v, want %v", got, tt.same)
+			}
+		})
 	}
 }

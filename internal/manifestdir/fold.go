@@ -19,6 +19,9 @@ type reading struct {
 	lost    []string        // nested folders that could not be read
 	ignored []string        // files that are no manifests
 
+	again    time.Duration // after which a file that may be unfinished is due; 0: none is
+	troubled bool          // something could not be read, though it is there
+
 	watch   map[string]bool        // real folders whose events matter: all, or those of names in look
 	look    map[string]fingerprint // names whose meaning matters, by lookAt
 	folders map[string]fingerprint // folders that were read, links followed
@@ -26,8 +29,9 @@ type reading struct {
 
 // A file is what one file says.
 type file struct {
-	documents []manifest.Document
-	faults    []manifest.Fault
+	documents  []manifest.Document
+	faults     []manifest.Fault
+	unfinished bool // somebody may still be writing it: it says nothing yet
 }
 
 // state is what fold remembers from one reading to the next.
@@ -56,7 +60,8 @@ func (s state) equal(o state) bool {
 //
 //   - A folder that cannot be read changes nothing.
 //   - A file with a fault takes nothing away: its good documents count, and what
-//     it said before stays where it says nothing now.
+//     it said before stays where it says nothing now. So does what a file said
+//     that somebody may still be writing.
 //   - Of documents with one key, that from the file in force counts, else the
 //     one that says the same, else the first by file and line; the others are
 //     faults. So a copy never takes over,
@@ -103,7 +108,7 @@ func (s state) unanswered(f manifest.Fault, now time.Time) state {
 
 // broken reports whether the file is there and not wholly good.
 func (r reading) broken(name string) bool {
-	return len(r.files[name].faults) > 0 ||
+	return len(r.files[name].faults) > 0 || r.files[name].unfinished ||
 		slices.ContainsFunc(r.lost, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
@@ -111,7 +116,7 @@ func (r reading) broken(name string) bool {
 func (s *state) keepBroken(prev state, r reading) {
 	for key, e := range prev.inForce {
 		if r.broken(e.document.File) && !r.files[e.document.File].has(key) {
-			s.inForce[key] = entry{document: e.document, kept: true}
+			s.inForce[key] = entry{document: e.document, kept: !r.files[e.document.File].unfinished}
 		}
 	}
 }

@@ -32,7 +32,7 @@ func read(t testing.TB, files map[string]string) reading {
 			docs = append(docs, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {v: %q}\n", key, val))
 		}
 		p := parser.Parse(name, []byte(strings.Join(docs, "\n---\n")+"\n#\n"))
-		r.files[name] = file{p.Documents, p.Faults}
+		r.files[name] = file{documents: p.Documents, faults: p.Faults}
 	}
 	return r
 }

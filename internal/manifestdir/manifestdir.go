@@ -115,7 +115,7 @@ func New(cfg Config) *Dir {
 	return &Dir{
 		cfg:     cfg,
 		log:     log,
-		scanner: scanner{dir: cfg.Dir, recursive: cfg.Recursive, parser: cfg.Parser, check: cfg.Check, cache: map[string]cached{}},
+		scanner: newScanner(cfg),
 		watch:   newWatch(log),
 		metrics: newMetrics(cfg.Metrics),
 	}
@@ -142,11 +142,12 @@ func (d *Dir) Run(ctx context.Context) error {
 		case <-period.C:
 		case <-due:
 		case <-check.C:
-			if !d.watch.replaced() {
+			if d.watch.replaced() {
+				d.log.Debug("a watched folder was replaced")
+				d.watch.close()
+			} else if !d.watch.read.troubled {
 				continue
 			}
-			d.log.Debug("a watched folder was replaced")
-			d.watch.close()
 		case e := <-d.watch.events():
 			if !d.watch.matters(e.Name) {
 				continue
@@ -203,6 +204,9 @@ func (d *Dir) read(ctx context.Context) time.Duration {
 	next, wait := fold(d.state, r, now, d.cfg.Settle)
 	// What went while nobody looked must not be started for the settle time. What
 	// runs goes on meanwhile: nobody takes it for unwanted before the first set.
+	if wait == 0 || r.again > 0 && r.again < wait {
+		wait = r.again
+	}
 	waits := !d.published && wait > 0 && now.Sub(d.began) < d.cfg.Settle
 	changed := !waits && (!next.equal(d.state) || !d.published)
 	d.report(d.state.set, next.set)

@@ -355,3 +355,42 @@ holdfast_manifest_errors{file="b.yaml",reason="Duplicate"} 1
 		t.Error(err)
 	}
 }
+
+// FuzzLoad checks that no state file makes a start fail but one of a newer
+// release, and that what is read of it is written the same again.
+func FuzzLoad(f *testing.F) {
+	doc := `{"file":"a.yaml","line":3,"written":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"default"}}}`
+	f.Add([]byte(`{"version":1,"documents":[` + doc + `]}`))
+	f.Add([]byte(`{"version":1,"documents":[` + doc + `,{"written":null},{"file":"b","written":{"kind":"Pod"}}]}`))
+	f.Add([]byte(`{"version":1,"documents":[` + doc + `,` + doc))
+	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(`{"version":1,"documents":[{"file":"../x","line":-1,"written":[]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		must(t, os.WriteFile(file, data, 0o600))
+		d := New(Config{Dir: t.TempDir(), StateFile: file, Parser: parser, Log: slog.New(slog.DiscardHandler)})
+		if err := d.restore(); err != nil {
+			if !errors.Is(err, errNewer) {
+				t.Fatalf("restore: %v", err)
+			}
+			return
+		}
+		first := d.state.set.Documents
+		d.saved = nil
+		d.save()
+		if !d.state.set.Known {
+			return
+		}
+		docs, err := load(file, parser)
+		if err != nil {
+			t.Fatalf("load what was saved: %v", err)
+		}
+		again := state{inForce: map[manifest.Key]entry{}}
+		for _, doc := range docs {
+			again.inForce[doc.Key] = entry{document: doc}
+		}
+		if got := again.makeSet(nil).Documents; !slices.EqualFunc(got, first, manifest.Document.Equal) {
+			t.Errorf("saved %v, read before %v", got, first)
+		}
+	})
+}

@@ -3,7 +3,6 @@ package manifestdir
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -26,9 +25,19 @@ const fresh = 2 * time.Second
 type scanner struct {
 	dir       string
 	recursive bool
+	settle    time.Duration
+	fsys      filesystem
 	parser    *manifest.Parser
 	check     func(manifest.Document) []manifest.Fault // may be nil
 	cache     map[string]cached                        // by path from the folder
+	cutOff    map[string]sighting                      // likewise
+}
+
+func newScanner(cfg Config) scanner {
+	return scanner{
+		dir: cfg.Dir, recursive: cfg.Recursive, settle: cfg.Settle, fsys: osFiles{},
+		parser: cfg.Parser, check: cfg.Check, cache: map[string]cached{}, cutOff: map[string]sighting{},
+	}
 }
 
 // cached is what a file said when it looked like this.
@@ -73,21 +82,27 @@ func (s *scanner) scan() reading {
 	r.follow(s.dir)
 	w := walk{scanner: s, reading: &r, above: map[fingerprint]bool{}}
 	if err := w.folder("", 0); err != nil {
-		r.failed = unreadable(filepath.Base(s.dir), err)
+		r.failed = r.unreadable(filepath.Base(s.dir), err)
 		if errors.Is(err, fs.ErrNotExist) {
 			r.failed.Message = "the manifest folder " + s.dir + " does not exist"
 			r.failed.Hint = "create it; what ran stays"
 		}
 		return r
 	}
-	maps.DeleteFunc(s.cache, func(name string, _ cached) bool {
-		_, ok := r.files[name]
-		return !ok
-	})
+	maps.DeleteFunc(s.cache, func(name string, _ cached) bool { return !r.has(name) })
+	maps.DeleteFunc(s.cutOff, func(name string, _ sighting) bool { return !r.has(name) })
 	return r
 }
 
-func unreadable(name string, err error) *manifest.Fault {
+func (r *reading) has(name string) bool {
+	_, ok := r.files[name]
+	return ok
+}
+
+// unreadable returns the fault of a file or folder that cannot be read. The
+// end of such a trouble is no event of the folder, so it is looked for.
+func (r *reading) unreadable(name string, err error) *manifest.Fault {
+	r.troubled = r.troubled || !errors.Is(err, fs.ErrNotExist)
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = fmt.Errorf("%s: %w", path.Op, path.Err)
 	}
@@ -107,7 +122,7 @@ type walk struct {
 // folder reads one folder, named from the top.
 func (w *walk) folder(name string, depth int) error {
 	path := filepath.Join(w.dir, name)
-	info, err := os.Stat(path)
+	info, err := w.fsys.Stat(path)
 	if err != nil {
 		return err
 	}
@@ -126,7 +141,7 @@ func (w *walk) folder(name string, depth int) error {
 		w.watch[real] = true
 	}
 
-	entries, err := os.ReadDir(path)
+	entries, err := w.fsys.ReadDir(path)
 	if err != nil {
 		return err
 	}
@@ -144,20 +159,23 @@ func (w *walk) entry(name string, e fs.DirEntry, depth int) {
 	if e.Type()&fs.ModeSymlink != 0 {
 		w.follow(path)
 	}
-	info, err := os.Stat(path) // follows links, opens nothing
+	info, err := w.fsys.Stat(path) // follows links, opens nothing
 	switch {
-	case err != nil && !manifest.IsManifest(e.Name()):
-		return
+	case errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0:
+		// Removed while we looked.
+	case err != nil && manifest.IsManifest(e.Name()):
+		w.files[name] = file{faults: []manifest.Fault{*w.unreadable(name, err)}}
 	case err != nil:
-		if !errors.Is(err, fs.ErrNotExist) || e.Type()&fs.ModeSymlink != 0 {
-			w.files[name] = file{faults: []manifest.Fault{*unreadable(name, err)}}
+		// It may be a folder, or a link to one, and what its files said stays.
+		if w.recursive {
+			w.nested(name, err)
 		}
 	case info.IsDir():
 		if !w.recursive {
 			w.ignored = append(w.ignored, name+"/")
 			return
 		}
-		if err := w.folder(name, depth+1); err != nil {
+		if err := w.folder(name, depth+1); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.nested(name, err)
 		}
 	case !manifest.IsManifest(e.Name()):
@@ -174,11 +192,8 @@ func (w *walk) entry(name string, e fs.DirEntry, depth int) {
 
 // nested records a nested folder that cannot be read: what its files said stays.
 func (w *walk) nested(name string, err error) {
-	if errors.Is(err, fs.ErrNotExist) {
-		return // removed while we looked
-	}
 	w.lost = append(w.lost, name)
-	w.files[name] = file{faults: []manifest.Fault{*unreadable(name, err)}}
+	w.files[name] = file{faults: []manifest.Fault{*w.unreadable(name, err)}}
 }
 
 // load returns what a regular file says, from the cache if it has not changed.
@@ -187,14 +202,25 @@ func (w *walk) load(name, path string, info fs.FileInfo) file {
 	if c, ok := w.cache[name]; ok && c.print == print && time.Since(info.ModTime()) > fresh {
 		return c.file
 	}
-	data, err := readRegular(path)
+	data, err := w.fsys.ReadRegular(path)
 	if err != nil {
 		delete(w.cache, name)
-		return file{faults: []manifest.Fault{*unreadable(name, err)}}
+		return file{faults: []manifest.Fault{*w.unreadable(name, err)}}
+	}
+	if left := w.unfinished(name, print, info.ModTime(), data); left > 0 {
+		w.soonest(left)
+		return file{unfinished: true}
 	}
 	f := w.parse(name, data)
 	w.cache[name] = cached{print, f}
 	return f
+}
+
+// soonest asks for another reading after a while.
+func (r *reading) soonest(wait time.Duration) {
+	if r.again == 0 || wait < r.again {
+		r.again = wait
+	}
 }
 
 func (s *scanner) parse(name string, data []byte) file {
@@ -210,24 +236,6 @@ func (s *scanner) parse(name string, data []byte) file {
 		f.documents = append(f.documents, d)
 	}
 	return f
-}
-
-// readRegular reads a file that was regular a moment ago. It neither waits for
-// nor reads anything else that took its place.
-func readRegular(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	return io.ReadAll(io.LimitReader(f, manifest.MaxFileSize+1))
 }
 
 // follow notes what would change the meaning of a path: every symbolic link on
