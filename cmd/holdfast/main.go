@@ -22,6 +22,7 @@ func main() {
 // Exit codes.
 const (
 	exitFailed     = 1
+	exitUsage      = 2 // of check and diff, whose 1 is an answer: they could not look
 	exitNotRunning = 3 // of status and sources: as systemctl's for a unit that does not run
 	exitFaults     = 4 // of status and sources: the node runs and something is wrong
 )
@@ -46,17 +47,25 @@ func run(ctx context.Context, args []string) int {
 	cmd := newCommand()
 	cmd.SetArgs(args[1:])
 	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	code := exitFailed
+	code := exitCode(err)
 	if e, ok := errors.AsType[*exitError](err); ok {
-		code, err = e.code, e.err
+		err = e.err
 	}
 	if err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "Error: %v\n", err)
 	}
 	return code
+}
+
+// exitCode returns the exit code of a command that ended with err.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	return exitFailed
 }
 
 // global holds the flags that every command shares.
@@ -94,7 +103,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		root = instance.DefaultRoot
 	}
 	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
-	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newSources(g), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newSources(g), newCheck(), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
 	return cmd
 }
 

@@ -174,7 +174,9 @@ func (k *Kubelet) Healthy() error { return k.loop.Healthy() }
 func (k *Kubelet) SetManifests(docs []manifest.Document) { k.files.Update(docs) }
 
 // CheckManifest says why a document cannot be a static pod of this node.
-func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault { return k.files.Check(d) }
+func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault {
+	return checkStatic(k.files, features(), d)
+}
 
 // SetURLManifests takes the documents of the manifest URL, as SetManifests does
 // those of the folder. Each one's File is the address that it came from.
@@ -182,7 +184,9 @@ func (k *Kubelet) SetURLManifests(docs []manifest.Document) { k.fromURL.Update(d
 
 // CheckURLManifest says why a document of the manifest URL cannot be a static
 // pod of this node.
-func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault { return k.fromURL.Check(d) }
+func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault {
+	return checkStatic(k.fromURL, features(), d)
+}
 
 // APIFaults tells while the API's pods cannot be read.
 func (k *Kubelet) APIFaults() []fault.Fault { return k.api.Faults() }

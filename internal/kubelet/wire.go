@@ -176,11 +176,16 @@ func (k *Kubelet) wireServer() {
 	})
 }
 
+// features are what this kubelet and this machine can do.
+func features() podadmit.Features {
+	return podadmit.Features{Probes: true, ActiveDeadline: true, ReadinessGates: true, AppArmor: hoststats.AppArmor()}
+}
+
 // admit asks whether this node takes a pod beside others.
 func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
 	refusal := podadmit.Admit(podadmit.Node{
 		Node:     k.node.Node(),
-		Features: podadmit.Features{Probes: true, ActiveDeadline: true, ReadinessGates: true, AppArmor: hoststats.AppArmor()},
+		Features: features(),
 	}, pod, others)
 	if refusal != nil {
 		return refusal.Reason, refusal.Message, false

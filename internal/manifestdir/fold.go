@@ -27,6 +27,10 @@ type reading struct {
 	folders map[string]fingerprint // folders that were read, links followed
 }
 
+func newReading() reading {
+	return reading{files: map[string]file{}, watch: map[string]bool{}, look: map[string]fingerprint{}, folders: map[string]fingerprint{}}
+}
+
 // A file is what one file says.
 type file struct {
 	documents  []manifest.Document

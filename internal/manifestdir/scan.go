@@ -78,7 +78,7 @@ func fingerprintOf(info fs.FileInfo) fingerprint {
 
 // scan looks at the whole folder once.
 func (s *scanner) scan() reading {
-	r := reading{files: map[string]file{}, watch: map[string]bool{}, look: map[string]fingerprint{}, folders: map[string]fingerprint{}}
+	r := newReading()
 	r.follow(s.dir)
 	w := walk{scanner: s, reading: &r, above: map[fingerprint]bool{}}
 	if err := w.folder("", 0); err != nil {

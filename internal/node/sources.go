@@ -28,9 +28,7 @@ func folderSource(dir, node string, s manifestdir.State) control.Source {
 	source := control.Source{
 		Name: staticpod.SourceFile, Place: dir, State: control.SourceGood, LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
 		Objects: sourceObjects(s.Documents, s.Kept, node), Faults: reportFaults(s.Faults),
-	}
-	for _, name := range s.Ignored {
-		source.Ignored = append(source.Ignored, control.IgnoredFile{File: name, Reason: ignoredReason(name)})
+		Ignored: ignoredFiles(s.Ignored),
 	}
 	switch {
 	case !s.LastGood.IsZero() && s.Failed != "":
@@ -44,12 +42,16 @@ func folderSource(dir, node string, s manifestdir.State) control.Source {
 	return source
 }
 
-// ignoredReason says why a file is no manifest.
-func ignoredReason(name string) string {
-	if strings.HasSuffix(name, "/") {
-		return "nested folders are not read here"
+// ignoredFiles says why files and folders are no manifests.
+func ignoredFiles(names []string) []control.IgnoredFile {
+	files := make([]control.IgnoredFile, len(names))
+	for i, name := range names {
+		files[i] = control.IgnoredFile{File: name, Reason: "its name is not that of a manifest: those end in .yaml, .yml or .json"}
+		if strings.HasSuffix(name, "/") {
+			files[i].Reason = "nested folders are not read here"
+		}
 	}
-	return "its name is not that of a manifest: those end in .yaml, .yml or .json"
+	return files
 }
 
 // sourceObjects lists documents that are in force.
