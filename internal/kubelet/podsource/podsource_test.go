@@ -290,3 +290,24 @@ func TestAPIStopsBeforeReady(t *testing.T) {
 		return NewAPI(APIConfig{Node: "n1", Client: fake.NewClientset(), Ready: make(chan struct{}), Deliver: d, Log: log(t)}).Run
 	})
 }
+
+// A warning about a priority is told once, and again when the pod was away.
+func TestPriorityWarnings(t *testing.T) {
+	var lines strings.Builder
+	s := NewStatic(StaticConfig{Source: "file", Node: "n1", Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	docs := documents(t, strings.Replace(twoKinds, "serviceAccountName: me", "priorityClassName: mine", 1))
+	for i, step := range []struct {
+		docs []manifest.Document
+		want int
+	}{{docs, 1}, {docs, 0}, {nil, 0}, {docs, 1}} {
+		s.delivery(step.docs)
+		if got := strings.Count(lines.String(), `priorityClassName \"mine\" has no value`); got != step.want {
+			t.Errorf("step %d: warned %d times, want %d:\n%s", i, got, step.want, lines.String())
+		}
+		lines.Reset()
+	}
+	fixed := documents(t, strings.Replace(twoKinds, "serviceAccountName: me", "priorityClassName: system-node-critical", 1))
+	if got := s.delivery(fixed).Pods[0].Spec.Priority; got == nil || *got != 2000001000 || lines.Len() > 0 {
+		t.Errorf("priority: got %v, want 2000001000; log: %s", got, lines.String())
+	}
+}

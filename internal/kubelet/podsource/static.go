@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
@@ -31,6 +32,8 @@ type StaticConfig struct {
 type Static struct {
 	cfg  StaticConfig
 	docs *latest[[]manifest.Document]
+
+	warned map[types.UID]bool // pods of the last delivery whose priority was told of; Run's own
 }
 
 // NewStatic returns the source. It starts nothing.
@@ -57,6 +60,7 @@ func (s *Static) Run(ctx context.Context) error {
 // delivery returns the static pods of the documents.
 func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 	all := desired.Delivery{Source: s.cfg.Source, Pods: []*corev1.Pod{}}
+	warned := map[types.UID]bool{}
 	for _, d := range docs {
 		pod, ok := d.Object.(*corev1.Pod)
 		if !ok {
@@ -71,9 +75,16 @@ func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 		if s.cfg.AllowAPIReferences {
 			staticpod.AddToken(static)
 		}
+		if text := staticpod.PriorityWarning(pod); text != "" {
+			warned[static.UID] = true
+			if !s.warned[static.UID] {
+				s.cfg.Log.Warn("priority of a static pod", "pod", d.Key.String(), "file", d.File, "fault", text)
+			}
+		}
 		all.Pods = append(all.Pods, static)
 		all.Places = append(all.Places, fmt.Sprintf("%s:%d", d.File, d.Line))
 	}
+	s.warned = warned
 	return all
 }
 

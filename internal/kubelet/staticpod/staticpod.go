@@ -74,6 +74,7 @@ func New(pod *corev1.Pod, written []byte, node, source string) (*corev1.Pod, err
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
 		*s = 1
 	}
+	setPriority(p)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return p, nil
 }
