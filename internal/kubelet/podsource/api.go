@@ -1,24 +1,19 @@
 package podsource
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
 // APIConfig configures the source `api`.
@@ -29,145 +24,153 @@ type APIConfig struct {
 	Client kubernetes.Interface
 	// Ready, if given, is closed when pods may be asked for: upstream waits until
 	// the node object is known, without which pods cannot be admitted.
-	Ready   <-chan struct{}
-	Deliver Deliver
-	Log     *slog.Logger
+	Ready <-chan struct{}
+	// Restore, if given, returns what an earlier run remembers. It is asked once
+	// if the server does not answer at the start: as soon as a question has failed,
+	// or after RestoreAfter. What it returns is delivered as restored; nothing is
+	// if that is empty. A call that waits delays what the server says meanwhile.
+	Restore func(ctx context.Context) []*corev1.Pod
+	// RestoreAfter is how long the server may be silent before Restore is asked.
+	// Default 5 s.
+	RestoreAfter time.Duration
+	Deliver      Deliver
+	Log          *slog.Logger
 }
 
 // API follows the pods that are bound to this node.
 type API struct {
-	cfg   APIConfig
-	pods  *latest[[]*corev1.Pod]
-	state outage
+	cfg    APIConfig
+	client *follower
+	pods   *pending
+	state  outage
+	failed wake.Bell // the server did not answer a question
+
+	restored struct {
+		sync.Mutex
+		pods int // 0 once the server has answered
+	}
 }
 
 // NewAPI returns the source. It starts nothing.
 func NewAPI(cfg APIConfig) *API {
-	return &API{cfg: cfg, pods: newLatest[[]*corev1.Pod](), state: outage{log: cfg.Log.With("source", staticpod.SourceAPI)}}
+	cfg.RestoreAfter = cmp.Or(cfg.RestoreAfter, 5*time.Second)
+	a := &API{cfg: cfg, pods: newPending(), failed: wake.NewBell()}
+	a.state.log = cfg.Log.With("source", staticpod.SourceAPI)
+	a.client = newFollower(cfg.Client, cfg.Node, a.pods, a)
+	return a
 }
 
 // Faults tells while pods cannot be read from the API.
 func (a *API) Faults() []fault.Fault { return a.state.faults() }
 
-// Run delivers the full set at first and after each change until ctx is done. It
-// returns nil then. While the server does not answer nothing is delivered: what
-// ran stays.
-func (a *API) Run(ctx context.Context) error {
-	if a.cfg.Ready != nil {
-		select {
-		case <-a.cfg.Ready:
-		case <-ctx.Done():
-			return nil
-		}
+// A State is how a source is, for people.
+type State struct {
+	// LastGood is when the server last said anything: a set of pods, a change, or
+	// that there is none. Zero: never in this run.
+	LastGood time.Time
+	// Failed says what is wrong, and Since since when; empty while the server
+	// answers.
+	Failed string
+	Since  time.Time
+	// Pods is how many pods are bound to the node, its static pods' mirrors among
+	// them, or how many an earlier run remembers.
+	Pods int
+	// Restored is true while an earlier run's pods stand in for the server's.
+	Restored bool
+}
+
+// State returns how the source is.
+func (a *API) State() State {
+	a.restored.Lock()
+	s := State{Pods: a.restored.pods, Restored: a.restored.pods > 0}
+	a.restored.Unlock()
+	if !s.Restored {
+		s.Pods = a.pods.count()
 	}
-	lw := cache.ToListWatcherWithWatchListSemantics(a.listWatch(), a.cfg.Client)
-	store := cache.NewUndeltaStore(func(objs []any) {
-		a.state.end()
-		a.pods.put(podsOf(objs))
-	}, cache.MetaNamespaceKeyFunc)
-	reflector := cache.NewReflectorWithOptions(lw, &corev1.Pod{}, store, cache.ReflectorOptions{
-		Name: "podsource",
-	})
+	a.state.state(&s)
+	return s
+}
+
+// Run delivers the full set at first, and then what changes, until ctx is done.
+// It returns nil then. While the server does not answer nothing is delivered: what
+// ran stays. A server that has forgotten what happened meanwhile is asked for the
+// full set again.
+func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { a.follow(ctx, reflector) })
-	for {
-		pods, ok := a.pods.get(ctx)
-		if !ok {
-			return nil
+	wg.Go(func() {
+		if a.waitReady(ctx) {
+			a.client.follow(ctx)
 		}
-		a.cfg.Deliver(ctx, desired.Delivery{Source: staticpod.SourceAPI, Pods: pods})
+	})
+	if a.cfg.Restore != nil && !a.waitAnswer(ctx) {
+		a.restore(ctx)
 	}
-}
-
-func (a *API) listWatch() *cache.ListWatch {
-	pods := a.cfg.Client.CoreV1().Pods(corev1.NamespaceAll)
-	mine := fields.OneTermEqualSelector("spec.nodeName", a.cfg.Node).String()
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = mine
-			return pods.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = mine
-			return pods.Watch(ctx, opts)
-		},
-	}
-}
-
-// follow lists and watches again and again, with a growing pause while the
-// server does not answer.
-func (a *API) follow(ctx context.Context, r *cache.Reflector) {
-	const first, most = 200 * time.Millisecond, 10 * time.Second
-	pause := first
 	for {
-		began := time.Now()
-		err := r.ListAndWatchWithContext(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			a.state.begin(err)
-		}
-		if err == nil || time.Since(began) > most {
-			pause = first
-		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, most)
-	}
-}
-
-// podsOf returns the pods ordered by namespace and name.
-func podsOf(objs []any) []*corev1.Pod {
-	pods := make([]*corev1.Pod, 0, len(objs))
-	for _, o := range objs {
-		if pod, ok := o.(*corev1.Pod); ok {
-			pods = append(pods, pod)
+			return nil
+		case <-a.pods.wake:
+			a.deliver(ctx)
 		}
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
-	})
-	return pods
 }
 
-// An outage is logged when it begins and when it ends.
-type outage struct {
-	log *slog.Logger
-
-	mu    sync.Mutex // guards the fields below
-	err   error      // nil: there is none
-	since time.Time  // with err
-}
-
-func (o *outage) begin(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err == nil {
-		o.since = time.Now()
-		o.log.Warn("pods cannot be read from the API: what ran stays", "err", err)
+func (a *API) waitReady(ctx context.Context) bool {
+	if a.cfg.Ready == nil {
+		return true
 	}
-	o.err = err
-}
-
-func (o *outage) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err != nil {
-		o.err = nil
-		o.log.Info("pods are read from the API again")
+	select {
+	case <-a.cfg.Ready:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
-func (o *outage) faults() []fault.Fault {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err == nil {
-		return nil
+// waitAnswer waits for the first full set. It reports whether that came.
+func (a *API) waitAnswer(ctx context.Context) bool {
+	patience := time.NewTimer(a.cfg.RestoreAfter)
+	defer patience.Stop()
+	select {
+	case <-a.pods.wake:
+		a.pods.wake.Ring() // it still waits
+		return true
+	case <-a.failed:
+	case <-patience.C:
+	case <-ctx.Done():
 	}
-	return []fault.Fault{{Object: "Pods", Message: fmt.Sprintf("cannot be read from the API: %v; what ran stays", o.err), Since: o.since}}
+	return false
+}
+
+// restore delivers what an earlier run remembers.
+func (a *API) restore(ctx context.Context) {
+	pods := a.cfg.Restore(ctx)
+	if len(pods) == 0 || ctx.Err() != nil {
+		return
+	}
+	a.restored.Lock()
+	a.restored.pods = len(pods)
+	a.restored.Unlock()
+	a.cfg.Deliver(ctx, desired.Delivery{Source: staticpod.SourceAPI, Kind: desired.Restored, Pods: pods})
+}
+
+func (a *API) deliver(ctx context.Context) {
+	d, ok := a.pods.take(staticpod.SourceAPI)
+	if !ok {
+		return
+	}
+	a.restored.Lock()
+	a.restored.pods = 0
+	a.restored.Unlock()
+	a.cfg.Deliver(ctx, d)
+}
+
+// answered notes that the server answers.
+func (a *API) answered() { a.state.good() }
+
+// silent notes that it does not.
+func (a *API) silent(err error) {
+	a.state.begin(err)
+	a.failed.Ring()
 }

@@ -1,10 +1,10 @@
 // Package podsource delivers the pods of each source: static pods from the
 // documents of a manifest folder or a URL, and the API's pods that are bound to
-// this node. A delivery is always the full set of the source.
+// this node. The first delivery is the full set of the source; what a watch tells
+// after that is delivered as what changed.
 //
-// [Static] and [API] are two stages. Each has one goroutine, its Run, and calls
-// Deliver from there, one call at a time; a slow Deliver costs intermediate
-// sets, never the last.
+// [Static] and [API] are two stages. Each calls Deliver from one goroutine, its
+// Run, one call at a time; a slow Deliver costs what was in between, never the last.
 package podsource
 
 import (

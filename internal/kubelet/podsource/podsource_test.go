@@ -2,23 +2,14 @@ package podsource
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
@@ -193,102 +184,6 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-}
-
-func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "n1"}}
-}
-
-func TestAPI(t *testing.T) {
-	client := fake.NewClientset(pod("a"))
-	var down atomic.Bool
-	var lists atomic.Int32
-	watching := make(chan struct{}, 8)
-	down.Store(true)
-	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		lists.Add(1)
-		if got, want := a.(clienttesting.ListAction).GetListRestrictions().Fields.String(), "spec.nodeName=n1"; got != want {
-			t.Errorf("list: field selector %q, want %q", got, want)
-		}
-		if down.CompareAndSwap(true, false) {
-			return true, nil, errors.New("away")
-		}
-		return false, nil, nil
-	})
-	client.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		restrictions := a.(clienttesting.WatchAction).GetWatchRestrictions()
-		if got, want := restrictions.Fields.String(), "spec.nodeName=n1"; got != want {
-			t.Errorf("watch: field selector %q, want %q", got, want)
-		}
-		w, err := client.Tracker().Watch(a.GetResource(), a.GetNamespace())
-		watching <- struct{}{}
-		return true, w, err
-	})
-	ready := make(chan struct{})
-	got := run(t, func(d Deliver) func(context.Context) error {
-		return NewAPI(APIConfig{Node: "n1", Client: client, Ready: ready, Deliver: d, Log: log(t)}).Run
-	})
-	if lists.Load() != 0 {
-		t.Error("asked before the node was ready")
-	}
-	close(ready)
-	if d := next(t, got, "a"); d.source != "api" {
-		t.Errorf("source: got %q, want api", d.source)
-	}
-	pods := client.CoreV1().Pods("default")
-	<-watching // the fake keeps no history: what is made before is not seen
-	if _, err := pods.Create(t.Context(), pod("b"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	next(t, got, "a b")
-	if err := pods.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	next(t, got, "b")
-	if err := pods.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	next(t, got, "")
-}
-
-func TestAPIFaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(pod("a"))
-		var down atomic.Bool
-		down.Store(true)
-		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return down.Load(), nil, errors.New("away")
-		})
-		delivered := 0
-		api := NewAPI(APIConfig{Node: "n1", Client: client, Log: log(t), Deliver: func(context.Context, desired.Delivery) { delivered++ }})
-		began := time.Now()
-		runtest.Start(t, api.Run)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := api.Faults(); len(got) != 1 || !strings.Contains(got[0].Message, "away") || !got[0].Since.Equal(began) {
-			t.Errorf("faults: %+v", got)
-		}
-		down.Store(false)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := api.Faults(); len(got) != 0 || delivered != 1 {
-			t.Errorf("%d deliveries, faults: %+v", delivered, got)
-		}
-	})
-}
-
-// A node without any pod says so once: the source was seen.
-func TestAPIEmpty(t *testing.T) {
-	got := run(t, func(d Deliver) func(context.Context) error {
-		return NewAPI(APIConfig{Node: "n1", Client: fake.NewClientset(), Deliver: d, Log: log(t)}).Run
-	})
-	next(t, got, "")
-}
-
-func TestAPIStopsBeforeReady(t *testing.T) {
-	run(t, func(d Deliver) func(context.Context) error {
-		return NewAPI(APIConfig{Node: "n1", Client: fake.NewClientset(), Ready: make(chan struct{}), Deliver: d, Log: log(t)}).Run
-	})
 }
 
 // A warning about a priority is told once, and again when the pod was away.
