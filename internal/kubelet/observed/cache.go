@@ -3,6 +3,7 @@ package observed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,10 @@ type Cache struct {
 	entries map[types.UID]*entry
 	nothing map[types.UID]struct{} // the entries without status: kept until the global time says as much
 	global  time.Time
-	waiters map[types.UID]map[*waiter]struct{}
+	waiters map[types.UID][]*waiter
+	// soonest is not after what any waiter waits for, if there is one: until the
+	// global time is after it, it wakes nobody.
+	soonest time.Time
 }
 
 // An entry is what is known of one pod.
@@ -66,7 +70,7 @@ func NewCache() *Cache {
 	return &Cache{
 		entries: map[types.UID]*entry{},
 		nothing: map[types.UID]struct{}{},
-		waiters: map[types.UID]map[*waiter]struct{}{},
+		waiters: map[types.UID][]*waiter{},
 	}
 }
 
@@ -184,9 +188,27 @@ func (c *Cache) UpdateTime(t time.Time) {
 			delete(c.entries, uid)
 		}
 	}
+	if len(c.waiters) == 0 || !t.After(c.soonest) {
+		return
+	}
 	for uid := range c.waiters {
 		c.wakeLocked(uid)
 	}
+	c.soonest = c.soonestLocked()
+}
+
+// soonestLocked returns the earliest moment that anybody waits for; zero if
+// nobody does.
+func (c *Cache) soonestLocked() (soonest time.Time) {
+	first := true
+	for _, waiting := range c.waiters {
+		for _, w := range waiting {
+			if first || w.newerThan.Before(soonest) {
+				soonest, first = w.newerThan, false
+			}
+		}
+	}
+	return soonest
 }
 
 // touchLocked moves the moment as of which e is known to t, ends a hold from
@@ -236,10 +258,10 @@ func (c *Cache) wait(uid types.UID, t time.Time) (*waiter, answer) {
 		return nil, got
 	}
 	w := &waiter{newerThan: t, answer: make(chan answer, 1)}
-	if c.waiters[uid] == nil {
-		c.waiters[uid] = map[*waiter]struct{}{}
+	if len(c.waiters) == 0 || t.Before(c.soonest) {
+		c.soonest = t
 	}
-	c.waiters[uid][w] = struct{}{}
+	c.waiters[uid] = append(c.waiters[uid], w)
 	return w, got
 }
 
@@ -247,22 +269,29 @@ func (c *Cache) wait(uid types.UID, t time.Time) (*waiter, answer) {
 func (c *Cache) leave(uid types.UID, w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forgetLocked(uid, w)
+	c.keepLocked(uid, slices.DeleteFunc(c.waiters[uid], func(other *waiter) bool { return other == w }))
 }
 
 // wakeLocked answers the waiters of one pod that are ready.
 func (c *Cache) wakeLocked(uid types.UID) {
-	for w := range c.waiters[uid] {
-		if c.readyLocked(uid, w.newerThan) {
-			w.answer <- c.answerLocked(uid)
-			c.forgetLocked(uid, w)
-		}
+	waiting := c.waiters[uid]
+	if len(waiting) == 0 {
+		return
 	}
+	c.keepLocked(uid, slices.DeleteFunc(waiting, func(w *waiter) bool {
+		if !c.readyLocked(uid, w.newerThan) {
+			return false
+		}
+		w.answer <- c.answerLocked(uid)
+		return true
+	}))
 }
 
-func (c *Cache) forgetLocked(uid types.UID, w *waiter) {
-	delete(c.waiters[uid], w)
-	if len(c.waiters[uid]) == 0 {
+// keepLocked makes a pod's waiters those that are left.
+func (c *Cache) keepLocked(uid types.UID, left []*waiter) {
+	if len(left) == 0 {
 		delete(c.waiters, uid)
+	} else {
+		c.waiters[uid] = left
 	}
 }

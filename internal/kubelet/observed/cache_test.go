@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -253,6 +254,76 @@ func TestModel(t *testing.T) {
 				t.Fatalf("step %d: newer than %d is ready = %v, want %v (known as of %d)", step, wanted, ready, want, m.asOf)
 			}
 		}
+	}
+}
+
+// TestWakesWhoIsDue has readers of random pods wait for random moments, some of
+// which give up, while random things become known. After each of them nobody
+// waits who could be served.
+func TestWakesWhoIsDue(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			type reader struct {
+				uid    types.UID
+				wanted time.Time
+				done   atomic.Bool
+				cancel context.CancelFunc
+			}
+			c := NewCache()
+			var readers []*reader
+			come := func() {
+				r := &reader{uid: types.UID(fmt.Sprint(random.IntN(4)))}
+				if random.IntN(4) > 0 { // else the zero time, as of a worker that knows nothing
+					r.wanted = at(random.IntN(40))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				r.cancel = cancel
+				readers = append(readers, r)
+				go func() {
+					_, _ = c.GetNewerThan(ctx, r.uid, r.wanted)
+					r.done.Store(true)
+				}()
+			}
+			for step := range 60 {
+				uid, when := types.UID(fmt.Sprint(random.IntN(4))), at(random.IntN(40))
+				switch random.IntN(8) {
+				case 0, 1, 2:
+					come()
+				case 3:
+					c.Set(uid, &Status{UID: uid}, nil, when)
+				case 4:
+					c.UpdateTime(when)
+				case 5:
+					c.Delete(uid, when)
+				case 6:
+					c.Hold(uid, when)
+				case 7:
+					if len(readers) > 0 {
+						gone := random.IntN(len(readers))
+						readers[gone].cancel()
+						readers = slices.Delete(readers, gone, gone+1)
+					}
+				}
+				synctest.Wait()
+				c.mu.Lock()
+				for _, r := range readers {
+					if ready := c.readyLocked(r.uid, r.wanted); ready && !r.done.Load() {
+						t.Fatalf("step %d: a reader of %s for later than %v waits though it is ready", step, r.uid, r.wanted)
+					}
+				}
+				c.mu.Unlock()
+			}
+			for _, r := range readers {
+				r.cancel()
+			}
+			synctest.Wait()
+			if len(c.waiters) != 0 {
+				t.Errorf("%d pods have waiters left", len(c.waiters))
+			}
+		})
 	}
 }
 
