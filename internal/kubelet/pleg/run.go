@@ -2,6 +2,7 @@ package pleg
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type loop struct {
 
 	listing     bool
 	listed      bool      // the last list succeeded
+	number      int       // of good lists until now
 	listBegan   time.Time // of the last list, good or not
 	listEnded   time.Time
 	distrustTil time.Time
@@ -197,12 +199,9 @@ func (l *loop) readInbox() {
 // or is gone.
 func (l *loop) markOwners(ids map[string]struct{}) {
 	for _, p := range l.slots.byUID {
-		for id := range p.seen {
-			if _, ok := ids[id]; ok {
-				p.heard()
-				l.slots.mark(p)
-				break
-			}
+		if slices.ContainsFunc(p.seen, func(r recorded) bool { _, ok := ids[r.id]; return ok }) {
+			p.heard()
+			l.slots.mark(p)
 		}
 	}
 }
@@ -229,16 +228,17 @@ func (l *loop) takeList(answer listAnswer) {
 		l.slow = min(2*l.slow, l.cfg.IdlePeriod)
 	}
 
-	present := make(map[types.UID]struct{}, len(answer.pods))
+	l.number++
 	for i := range answer.pods {
-		present[answer.pods[i].UID] = struct{}{}
-		l.compare(&answer.pods[i], answer.began)
+		p := l.slots.get(answer.pods[i].UID)
+		p.listed = l.number
+		l.compare(p, &answer.pods[i], answer.began)
 	}
-	for uid, p := range l.slots.byUID {
+	for _, p := range l.slots.byUID {
 		if p.unheard {
 			l.missedEvent(p)
 		}
-		if _, ok := present[uid]; !ok {
+		if p.listed != l.number {
 			l.absent(p, answer.began)
 		}
 	}
@@ -248,8 +248,7 @@ func (l *loop) takeList(answer listAnswer) {
 
 // compare marks a pod that a list, begun at a moment, shows changed since its
 // last inspection.
-func (l *loop) compare(pod *observed.Pod, began time.Time) {
-	p := l.slots.get(pod.UID)
+func (l *loop) compare(p *slot, pod *observed.Pod, began time.Time) {
 	if p.askedAt.After(began) {
 		return // what we know is newer
 	}

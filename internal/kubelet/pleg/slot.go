@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,42 +20,60 @@ const (
 	maxRetry = 10 * time.Second
 )
 
-// A record says in which state each sandbox and container of a pod was, by ID.
-type record map[string]observed.State
+// A record says in which state each sandbox and container of a pod was. It is a
+// list, not a map: a pod has few, and mostly in the order of the last time.
+type record []recorded
+
+type recorded struct {
+	id    string
+	state observed.State
+}
 
 func recordOf(p *observed.Pod) record {
-	r := make(record, len(p.Sandboxes)+len(p.Containers))
+	r := make(record, 0, len(p.Sandboxes)+len(p.Containers))
 	for i := range p.Sandboxes {
-		r[p.Sandboxes[i].ID] = p.Sandboxes[i].State
+		r = append(r, recorded{p.Sandboxes[i].ID, p.Sandboxes[i].State})
 	}
 	for i := range p.Containers {
-		r[p.Containers[i].ID] = p.Containers[i].State
+		r = append(r, recorded{p.Containers[i].ID, p.Containers[i].State})
 	}
 	return r
 }
 
-// matches reports whether r is p's record, without making one: a relist asks
-// it of every pod.
+// matches reports whether r is p's record, whatever the order, without making
+// one: a relist asks it of every pod.
 func (r record) matches(p *observed.Pod) bool {
 	if len(r) != len(p.Sandboxes)+len(p.Containers) {
 		return false
 	}
 	for i := range p.Sandboxes {
-		if state, ok := r[p.Sandboxes[i].ID]; !ok || state != p.Sandboxes[i].State {
+		if !r.has(i, p.Sandboxes[i].ID, p.Sandboxes[i].State) {
 			return false
 		}
 	}
 	for i := range p.Containers {
-		if state, ok := r[p.Containers[i].ID]; !ok || state != p.Containers[i].State {
+		if !r.has(len(p.Sandboxes)+i, p.Containers[i].ID, p.Containers[i].State) {
 			return false
 		}
 	}
 	return true
 }
 
+// has reports whether one with that ID, probably the one at place, is in r in
+// that state.
+func (r record) has(place int, id string, state observed.State) bool {
+	if r[place].id == id {
+		return r[place].state == state
+	}
+	return slices.Contains(r, recorded{id, state})
+}
+
 // podOf is what a list would tell of an inspected pod.
 func podOf(s *observed.Status) observed.Pod {
-	p := observed.Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}
+	p := observed.Pod{
+		UID: s.UID, Name: s.Name, Namespace: s.Namespace,
+		Sandboxes: make([]observed.Sandbox, 0, len(s.Sandboxes)), Containers: make([]observed.Container, 0, len(s.Containers)),
+	}
 	for _, box := range s.Sandboxes {
 		state := observed.Exited
 		if box.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -93,6 +112,7 @@ func podOf(s *observed.Status) observed.Pod {
 // A slot goes away when the runtime has nothing of its pod any more.
 type slot struct {
 	uid     types.UID
+	listed  int       // the number of the last list that showed the pod
 	seen    record    // as of the last good inspection; nil: none yet
 	askedAt time.Time // when that began
 
