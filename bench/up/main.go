@@ -37,6 +37,7 @@ type options struct {
 	build  bool
 	settle time.Duration
 	idle   time.Duration
+	events bool
 }
 
 func run(ctx context.Context) error {
@@ -52,6 +53,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&o.build, "build", true, "time builds of the binary too, the first from nothing: about eight minutes")
 	flag.DurationVar(&o.settle, "settle", 30*time.Second, "how long to leave a node alone before it counts as idle")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to watch an idle node")
+	flag.BoolVar(&o.events, "events", false, "measure only how soon the API says that a container has ended, -pods times")
 	flag.Parse()
 	if o.starts < 1 || o.pods < 1 || o.bursts < 1 || o.idle < time.Second {
 		return errors.New("-starts, -pods and -bursts must be at least 1, -idle at least 1s")
@@ -61,6 +63,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 
+	if o.events {
+		d, err := events(ctx, o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(os.Stdout, d.table())
+		return writePage(o.out, "events", d.table())
+	}
 	r, err := measure(ctx, o)
 	if err != nil {
 		return err
@@ -75,18 +85,23 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	if o.out == "" {
+	return writePage(o.out, "measured", r.markdown())
+}
+
+// writePage puts text into a part of a Markdown file, if there is one.
+func writePage(file, part, text string) error {
+	if file == "" {
 		return nil
 	}
-	page, err := os.ReadFile(o.out)
+	page, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	next, err := replaceBetween(string(page), r.markdown())
+	next, err := replaceBetween(string(page), part, text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.out, err)
+		return fmt.Errorf("%s: %w", file, err)
 	}
-	return os.WriteFile(o.out, []byte(next), 0o644)
+	return os.WriteFile(file, []byte(next), 0o644)
 }
 
 // say tells how far the run is. Nobody parses it.

@@ -22,14 +22,14 @@ func (s series) quantile(q float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// The markers of the part of a page that replaceBetween replaces.
-const (
-	beginMarker = "<!-- begin measured: written by make bench -->"
-	endMarker   = "<!-- end measured -->"
-)
+// markers returns the lines between which a part of a page is replaced.
+func markers(part string) (begin, end string) {
+	return "<!-- begin " + part + ": written by make bench -->", "<!-- end " + part + " -->"
+}
 
-// replaceBetween returns page with text between its markers.
-func replaceBetween(page, text string) (string, error) {
+// replaceBetween returns page with text between the markers of a part.
+func replaceBetween(page, part, text string) (string, error) {
+	beginMarker, endMarker := markers(part)
 	before, rest, ok := strings.Cut(page, beginMarker)
 	if !ok {
 		return "", fmt.Errorf("no line %q", beginMarker)

@@ -34,8 +34,9 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestReplaceBetween(t *testing.T) {
+	beginMarker, endMarker := markers("part")
 	page := "# Title\n" + beginMarker + "\nold\n" + endMarker + "\nend\n"
-	got, err := replaceBetween(page, "new\n")
+	got, err := replaceBetween(page, "part", "new\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestReplaceBetween(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for name, page := range map[string]string{"no markers": "x", "no end": beginMarker, "wrong order": endMarker + beginMarker} {
-		if _, err := replaceBetween(page, "new"); err == nil {
+		if _, err := replaceBetween(page, "part", "new"); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
