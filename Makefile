@@ -86,6 +86,7 @@ fmt: $(LINT) ## format the code
 
 lint: $(LINT) ## run the linters
 	@$(LINT) run ./...
+	@cd bench/upstreamkubelet && ../../$(LINT) run --config ../../.golangci.yml ./...
 
 verify: ## fail if generated files, go.mod or formatting would change
 	@./hack/verify

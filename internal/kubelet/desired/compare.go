@@ -2,6 +2,7 @@ package desired
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ func (s *source) sameVersion(a, b *corev1.Pod) bool {
 // deletion count.
 func (s *source) change(stored, pod *corev1.Pod) (current *corev1.Pod, op Op, changed bool) {
 	differs := !s.sameButStatus(stored, pod)
-	if !differs && apiequality.Semantic.DeepEqual(&stored.Status, &pod.Status) {
+	if !differs && sameStatus(&stored.Status, &pod.Status) {
 		return stored, 0, false
 	}
 	p := *pod
@@ -68,6 +69,26 @@ func (s *source) sameButStatus(a, b *corev1.Pod) bool {
 // in a document is only text.
 func (s *source) sameGeneration(a, b *corev1.Pod) bool {
 	return !s.static && a.Generation != 0 && a.Generation == b.Generation
+}
+
+// sameStatus compares two statuses. What nearly always differs, if anything does,
+// is looked at first: a comparison by reflection makes a hundred small objects.
+func sameStatus(a, b *corev1.PodStatus) bool {
+	return a.Phase == b.Phase && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration &&
+		slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) &&
+		slices.EqualFunc(a.ContainerStatuses, b.ContainerStatuses, sameRun) &&
+		apiequality.Semantic.DeepEqual(a, b)
+}
+
+func sameCondition(a, b corev1.PodCondition) bool {
+	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
+		a.LastTransitionTime.Equal(&b.LastTransitionTime) && a.LastProbeTime.Equal(&b.LastProbeTime)
+}
+
+// sameRun reports whether two statuses of a container may be the same.
+func sameRun(a, b corev1.ContainerStatus) bool {
+	return a.RestartCount == b.RestartCount && a.ContainerID == b.ContainerID && a.Ready == b.Ready && a.ImageID == b.ImageID &&
+		(a.State.Running == nil) == (b.State.Running == nil) && (a.State.Waiting == nil) == (b.State.Waiting == nil)
 }
 
 func samePointed[T comparable](a, b *T) bool {
