@@ -92,20 +92,25 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 	if e == nil {
 		return s.client(ref).get(ctx)
 	}
+	patience, stop := s.patience(e)
+	defer stop()
 	select {
 	case <-e.known:
+	case <-patience:
+		return s.remembered(ref, fmt.Errorf("the API server has not answered about %s yet", ref))
 	case <-e.stop:
 		return s.client(ref).get(ctx)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the first answer about %s: %w", ref, context.Cause(ctx))
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	object, synced, err := e.object, e.synced, e.err
+	s.mu.Unlock()
 	switch {
-	case !e.synced:
-		return nil, e.err
-	case e.object == nil:
+	case !synced:
+		return s.remembered(ref, err)
+	case object == nil:
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resources[ref.Kind]}, ref.Name)
 	}
-	return e.object, nil
+	return object, nil
 }

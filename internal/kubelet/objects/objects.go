@@ -8,6 +8,9 @@
 // kept and renewed. The services, which pods find in their environment, are
 // watched all together from the first read on.
 //
+// While the API server has not answered since the start, and does not, a Config's
+// Memory serves: what an earlier run kept.
+//
 // A Store may be used by any goroutine. What it returns is shared: nobody
 // changes it. Errors are those of the API, for apierrors to tell apart.
 package objects
@@ -39,6 +42,14 @@ type Config struct {
 	// Poll is how often an object is read that may be read but not watched, as
 	// claims may be by a node of a cluster. Default 5 s.
 	Poll time.Duration
+	// Memory is asked for what the API server has not told since the start, when it
+	// does not answer or takes longer than Patience. An answer, good or bad, ends
+	// that. Nil: there is none.
+	Memory memory
+	// Patience is how long a read waits for the API server where Memory could
+	// serve. Default 2 s.
+	Patience time.Duration
+
 	// MaxRetry is the longest pause between two tries to reach the API server.
 	// Default 10 s.
 	MaxRetry time.Duration
@@ -47,6 +58,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	c.MaxRetry = cmp.Or(c.MaxRetry, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 2*time.Second)
 	return c
 }
 
@@ -72,6 +84,7 @@ type entry struct {
 	ref   podvolumes.Ref
 	stop  chan struct{} // closed when nobody holds the object any more
 	known chan struct{} // closed at the first answer, good or bad
+	born  time.Time
 
 	cancel  context.CancelFunc // ends the watch; nil: none runs yet
 	holders map[types.UID]bool
@@ -85,8 +98,11 @@ type entry struct {
 // New makes a Store. It asks for nothing before Run.
 func New(cfg Config) *Store {
 	s := &Store{cfg: cfg.withDefaults(), wake: wake.NewBell()}
-	s.tokens = newTokens(cfg.Client, cfg.Log)
+	s.tokens = newTokens(s.cfg)
 	s.services = newServices(cfg.Log)
+	if cfg.Memory != nil {
+		s.services.patience = s.cfg.Patience
+	}
 	s.mu.entries = map[podvolumes.Ref]*entry{}
 	s.mu.held = map[types.UID]map[podvolumes.Ref]bool{}
 	return s
@@ -105,6 +121,9 @@ func (s *Store) Subscribe(changed func(uid types.UID)) {
 func (s *Store) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
+	if s.cfg.Memory != nil {
+		s.services.want() // they are kept for a start without the API server
+	}
 	for {
 		s.mu.Lock()
 		start := s.mu.pending
@@ -164,7 +183,7 @@ func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {
 	s.mu.held[uid][ref] = true
 	e := s.mu.entries[ref]
 	if e == nil {
-		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), holders: map[types.UID]bool{}}
+		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), born: time.Now(), holders: map[types.UID]bool{}}
 		s.mu.entries[ref] = e
 		s.mu.pending = append(s.mu.pending, e)
 		s.wake.Ring()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,6 +34,8 @@ type services struct {
 	store *serviceStore
 	known chan struct{} // closed at the first answer, good or bad
 
+	patience time.Duration // of a reader, with the first answer
+
 	mu     sync.Mutex // guards the fields below
 	wanted bool       // somebody has asked
 	begun  bool       // the watch was started
@@ -44,7 +47,26 @@ type services struct {
 // serviceStore is an index of services that tells when it was filled.
 type serviceStore struct {
 	cache.Indexer
-	filled func()
+	filled  func()
+	edition atomic.Int64 // counts changes
+}
+
+// Add takes in a service.
+func (s *serviceStore) Add(object any) error {
+	defer s.edition.Add(1)
+	return s.Indexer.Add(object)
+}
+
+// Update takes in a service that is known.
+func (s *serviceStore) Update(object any) error {
+	defer s.edition.Add(1)
+	return s.Indexer.Update(object)
+}
+
+// Delete takes in that a service is gone.
+func (s *serviceStore) Delete(object any) error {
+	defer s.edition.Add(1)
+	return s.Indexer.Delete(object)
 }
 
 // Replace replaces everything.
@@ -52,14 +74,15 @@ func (s *serviceStore) Replace(objects []any, version string) error {
 	if err := s.Indexer.Replace(objects, version); err != nil {
 		return err
 	}
+	s.edition.Add(1)
 	s.filled()
 	return nil
 }
 
 func newServices(log *slog.Logger) *services {
-	s := &services{log: log.With("object", "services"), known: make(chan struct{})}
+	s := &services{log: log.With("object", "services"), known: make(chan struct{}), patience: servicesPatience}
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	s.store = &serviceStore{index, func() { s.settle(nil) }}
+	s.store = &serviceStore{Indexer: index, filled: func() { s.settle(nil) }}
 	return s
 }
 
@@ -71,7 +94,15 @@ func (s *Store) Services(ctx context.Context, namespace string) ([]*v1.Service, 
 	if s.services.want() {
 		s.wake.Ring()
 	}
-	return s.services.get(ctx, namespace)
+	list, err := s.services.get(ctx, namespace)
+	if err == nil || s.cfg.Memory == nil || !silent(err) || ctx.Err() != nil {
+		return list, err
+	}
+	list, kept := s.cfg.Memory.Services(namespace)
+	if kept != nil {
+		return nil, both(err, kept)
+	}
+	return list, nil
 }
 
 // want notes that services are read, and reports whether that is news.
@@ -95,7 +126,7 @@ func (s *services) begin() bool {
 }
 
 func (s *services) get(ctx context.Context, namespace string) ([]*v1.Service, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, servicesPatience, errNoServices)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, errNoServices)
 	defer cancel()
 	select {
 	case <-s.known:
@@ -108,6 +139,17 @@ func (s *services) get(ctx context.Context, namespace string) ([]*v1.Service, er
 	if !synced {
 		return nil, err
 	}
+	return s.of(namespace)
+}
+
+func (s *services) isSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
+// of returns the services that pods of a namespace may be told of, as last seen.
+func (s *services) of(namespace string) ([]*v1.Service, error) {
 	found, err := s.store.ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
 		return nil, err
