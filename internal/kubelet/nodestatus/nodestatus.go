@@ -122,6 +122,8 @@ type Reporter struct {
 		sync.Mutex
 		look look
 		node *v1.Node // as last read or written; never changed in place
+
+		answered time.Time // when the API last answered; zero: never
 	}
 
 	// Of the reporting goroutine alone:
@@ -170,6 +172,14 @@ func (r *Reporter) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.node
+}
+
+// Answered returns when the API last answered about the Node; zero: not yet. It
+// is asked every few seconds.
+func (r *Reporter) Answered() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.answered
 }
 
 // Poke asks for a look and a report now. It never blocks.
@@ -294,7 +304,7 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 func (r *Reporter) keep(node *v1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.node = node
+	r.mu.node, r.mu.answered = node, time.Now()
 }
 
 // fill writes this machine into node, and returns the reasons of conditions

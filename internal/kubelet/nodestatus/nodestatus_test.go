@@ -270,3 +270,28 @@ func TestAllocatable(t *testing.T) {
 		})
 	}
 }
+
+// TestLooksWithoutTheAPI holds that the runtime is looked at also while the node
+// cannot register: pods that are known from before may start then.
+func TestLooksWithoutTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig()
+		rig.runtime.set(nil, false, false)
+		rig.api.set(func() { rig.api.down = true })
+		reporter := rig.start(t)
+		after(time.Minute)
+		if reporter.NetworkErr() == nil || !reporter.Answered().IsZero() {
+			t.Fatalf("network %v, answered %v", reporter.NetworkErr(), reporter.Answered())
+		}
+		rig.runtime.set(nil, false, true)
+		after(time.Second)
+		if err := reporter.NetworkErr(); err != nil {
+			t.Errorf("a second after the network came: %v", err)
+		}
+		rig.api.set(func() { rig.api.down = false })
+		after(time.Minute)
+		if reporter.Node() == nil || time.Since(reporter.Answered()) > 15*time.Second {
+			t.Errorf("node %v, answered %v", reporter.Node(), reporter.Answered())
+		}
+	})
+}

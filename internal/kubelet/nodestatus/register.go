@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	goruntime "runtime"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +24,18 @@ const (
 )
 
 // register makes sure that the API has this node, however long that takes.
+// Meanwhile others may start pods that they know of already: the runtime goes on
+// being looked at.
 func (r *Reporter) register(ctx context.Context) error {
+	looking, done := context.WithCancel(ctx)
+	var looker sync.WaitGroup
+	defer looker.Wait()
+	defer done()
+	looker.Go(func() {
+		for retry.Sleep(looking, r.lookPeriod()) {
+			r.lookAtRuntime(looking)
+		}
+	})
 	for wait, failed := firstRetry, false; ; wait = min(2*wait, lastRetry) {
 		callCtx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
 		err := r.tryRegister(callCtx)
@@ -43,6 +55,14 @@ func (r *Reporter) register(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// lookPeriod is short until the runtime can run pods.
+func (r *Reporter) lookPeriod() time.Duration {
+	if r.RuntimeErr() != nil || r.NetworkErr() != nil {
+		return r.cfg.StartPeriod
+	}
+	return r.cfg.LookPeriod
 }
 
 // tryRegister creates the Node, or adopts the one that exists: its labels are
