@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,7 @@ type puller struct {
 	objects objects
 	backoff *backoff
 	node    func() ([]*v1.Secret, error) // the node's own credentials
+	offline func(types.UID) bool         // a pod runs without the API
 
 	mu struct {
 		sync.Mutex
@@ -179,7 +181,7 @@ func (p *puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, ref str
 	}
 	if err != nil {
 		if image, _ := p.runtime.Image(ctx, ref); image != nil { // a failure of this too adds nothing
-			if podfiles.PullPolicy(c) != v1.PullAlways { // it came another way, from an archive
+			if podfiles.PullPolicy(c) != v1.PullAlways || p.ranWith(pod, c, image) { // the former came another way, from an archive
 				p.forgive(pod, c)
 				p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled, fmt.Sprintf("Container image %q already present on machine", c.Image))
 				return found(image), nil
@@ -202,6 +204,23 @@ func (p *puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, ref str
 	out := found(image)
 	out.ref = got
 	return out, nil
+}
+
+// ranWith reports whether a pod that runs without the API had a container with
+// this very image. Its right to the image was checked then, and who asks for each
+// start to be checked cannot want that a node without a network runs nothing.
+func (p *puller) ranWith(pod *v1.Pod, c *v1.Container, image *runtimeapi.Image) bool {
+	if !p.offline(pod.UID) {
+		return false
+	}
+	for _, statuses := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, s := range statuses {
+			if s.Name == c.Name && s.ImageID != "" && (s.ImageID == image.GetId() || slices.Contains(image.GetRepoDigests(), s.ImageID)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // forgive forgets that pulls of an image failed.

@@ -103,6 +103,39 @@ func TestImages(t *testing.T) {
 		w.mustSync()
 		w.wantWait("main", "ErrImagePull", "imagePullPolicy IfNotPresent would use it")
 	})
+	t.Run("always, and the pod ran with it before a start without the API", func(t *testing.T) {
+		for _, test := range []struct {
+			name    string
+			offline bool
+			ran     func(id string) []v1.ContainerStatus
+			starts  bool
+		}{
+			{"with this image", true, func(id string) []v1.ContainerStatus { return []v1.ContainerStatus{{Name: "main", ImageID: id}} }, true},
+			{"with another", true, func(string) []v1.ContainerStatus {
+				return []v1.ContainerStatus{{Name: "main", ImageID: "sha256:other"}}
+			}, false},
+			{"another container", true, func(id string) []v1.ContainerStatus { return []v1.ContainerStatus{{Name: "side", ImageID: id}} }, false},
+			{"it never ran", true, func(string) []v1.ContainerStatus { return nil }, false},
+			{"the API is there", false, func(id string) []v1.ContainerStatus { return []v1.ContainerStatus{{Name: "main", ImageID: id}} }, false},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				w := newWorld(t, func(c *Config) { c.Offline = func(types.UID) bool { return test.offline } })
+				w.fake.AddImage(other)
+				image, err := w.cfg.Runtime.Image(t.Context(), other)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.main().Image, w.main().ImagePullPolicy = other, v1.PullAlways
+				w.pod.Status.ContainerStatuses = test.ran(image.GetId())
+				w.mustSync()
+				if test.starts {
+					w.wantRunning("main")
+				} else {
+					w.wantWait("main", "ErrImagePull", "imagePullPolicy IfNotPresent would use it")
+				}
+			})
+		}
+	})
 	t.Run("no name", func(t *testing.T) {
 		w := newWorld(t, nil)
 		w.main().Image = "A B"

@@ -179,6 +179,10 @@ type Config struct {
 	// NetworkReady returns why pods that have a network of their own cannot
 	// start yet. Nil: they can.
 	NetworkReady func() error
+	// Offline reports whether a pod runs as an earlier agent kept it, without the
+	// API: an image that it ran with may serve though it cannot be pulled now. Nil:
+	// none does.
+	Offline func(uid types.UID) bool
 	// Services returns the services that pods of a namespace may see as
 	// variables. Nil: only the API server's.
 	Services func(ctx context.Context, namespace string) ([]*v1.Service, error)
@@ -208,6 +212,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.NetworkReady == nil {
 		c.NetworkReady = func() error { return nil }
+	}
+	if c.Offline == nil {
+		c.Offline = func(types.UID) bool { return false }
 	}
 	if c.Services == nil {
 		c.Services = func(context.Context, string) ([]*v1.Service, error) { return nil, nil }
@@ -290,6 +297,7 @@ func New(cfg Config) *Syncer {
 		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff),
 	}
 	s.puller = newPuller(cfg.Runtime, s.events, cfg.Objects, newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff), cfg.ImageCredentials)
+	s.puller.offline = cfg.Offline
 	s.mu.pods = map[types.UID]*memory{}
 	return s
 }
