@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
@@ -73,6 +74,10 @@ type Config struct {
 	ManifestURL bool
 
 	PLEGThreshold time.Duration // age of the last good list of pods at which the node is not ready; default: 3m
+	// Checkpoint says where the pods of the API are kept for a start without it.
+	// Nil: they are not. The API of a node that serves its own is always there.
+	Checkpoint *Checkpoint
+
 	LeaseDuration time.Duration // of the node's lease, renewed at a quarter; default: 40s
 
 	Listeners   []net.Listener // of the kubelet's API; closed by Run
@@ -118,6 +123,8 @@ type Kubelet struct {
 	images   *imagegc.Collector
 	logs     *logrotate.Rotator
 
+	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
+
 	probeMetrics *prometheus.Registry // of /metrics/probes
 }
 
@@ -138,6 +145,9 @@ func New(cfg Config) (*Kubelet, error) {
 func (k *Kubelet) Run(ctx context.Context) error {
 	var parts rungroup.Group
 	parts.Add("events", k.events.run)
+	if k.checkpoint != nil {
+		parts.Add("checkpoint", k.checkpoint.Run)
+	}
 	parts.Add("objects", k.objects.Run)
 	parts.Add("node status", k.node.Run)
 	parts.Add("pod status", k.statuses.Run)

@@ -17,6 +17,14 @@ import (
 
 // What parts ask about this node, from the Node as the API last had it.
 
+// thisNode returns the Node: until the API answers as it was kept, if it was.
+func (k *Kubelet) thisNode() *v1.Node {
+	if node := k.node.Node(); node != nil || k.checkpoint == nil {
+		return node
+	}
+	return k.checkpoint.Node()
+}
+
 func (k *Kubelet) port() int {
 	return k.cfg.Listeners[0].Addr().(*net.TCPAddr).Port
 }
@@ -30,14 +38,14 @@ func (k *Kubelet) addresses() []string {
 }
 
 func (k *Kubelet) allocatable() v1.ResourceList {
-	if node := k.node.Node(); node != nil {
+	if node := k.thisNode(); node != nil {
 		return node.Status.Allocatable
 	}
 	return nil
 }
 
 func (k *Kubelet) labels() map[string]string {
-	if node := k.node.Node(); node != nil {
+	if node := k.thisNode(); node != nil {
 		return node.Labels
 	}
 	return nil
@@ -60,7 +68,7 @@ func (k *Kubelet) podNode() *podfiles.Node {
 		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
 		SeccompFolder: k.seccompFolder(),
 	}
-	if node := k.node.Node(); node != nil {
+	if node := k.thisNode(); node != nil {
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
 	}
 	return n

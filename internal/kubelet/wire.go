@@ -57,6 +57,7 @@ func (k *Kubelet) wire() error {
 	if err := k.wireHost(); err != nil {
 		return err
 	}
+	k.wireCheckpoint()
 	k.wireRuntime()
 	k.wirePods()
 	k.wireCollectors()
@@ -99,7 +100,11 @@ func (k *Kubelet) wireRuntime() {
 	k.pleg = pleg.New(pleg.Config{
 		Runtime: k.runtime, Cache: k.cache, Threshold: k.cfg.PLEGThreshold, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics,
 	})
-	k.objects = objects.New(objects.Config{Client: k.cfg.Client, Log: log.With("part", "objects")})
+	objectsCfg := objects.Config{Client: k.cfg.Client, Log: log.With("part", "objects")}
+	if k.checkpoint != nil {
+		objectsCfg.Memory = k.checkpoint
+	}
+	k.objects = objects.New(objectsCfg)
 	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin")})
 	k.volumes = volumemanager.New(volumemanager.Config{
 		Log: log.With("part", "volumemanager"), Mounts: host, SubPaths: host, Folders: host,
@@ -107,6 +112,7 @@ func (k *Kubelet) wireRuntime() {
 		Host: func() podvolumes.Host { return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels()} },
 	})
 	k.objects.Subscribe(func(uid types.UID) {
+		k.checkpoint.Poke()
 		k.volumes.Poke(uid)
 		k.workers.Poke(uid)
 	})
@@ -132,6 +138,9 @@ func (k *Kubelet) wirePods() {
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
 		Node: k.podNode, NetworkReady: k.node.NetworkErr, ImageCredentials: k.cfg.ImageCredentials, Probes: k.probes, Services: k.objects.Services,
 	}
+	if k.checkpoint != nil {
+		syncer.Offline = k.checkpoint.Restored
+	}
 	if k.cfg.HostPorts != nil {
 		syncer.HostPorts = k.cfg.HostPorts
 	}
@@ -149,6 +158,7 @@ func (k *Kubelet) wirePods() {
 		Node:   k.nodeReference(),
 		Events: k.pleg.Events(), Ended: k.workers.Ended(),
 		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
+		Published: k.checkpoint.Poke,
 	})
 }
 
@@ -161,7 +171,7 @@ func (k *Kubelet) wireSources() {
 	static.Source = sourceHTTP
 	k.fromURL = podsource.NewStatic(static)
 	k.api = podsource.NewAPI(podsource.APIConfig{
-		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
+		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Restore: k.restore(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
 	})
 }
 
@@ -184,7 +194,7 @@ func features() podadmit.Features {
 // admit asks whether this node takes a pod beside others.
 func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
 	refusal := podadmit.Admit(podadmit.Node{
-		Node:     k.node.Node(),
+		Node:     k.thisNode(),
 		Features: features(),
 	}, pod, others)
 	if refusal != nil {

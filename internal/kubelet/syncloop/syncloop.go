@@ -107,6 +107,10 @@ type Config struct {
 	// has is known to Sweep, too. Required with Sweep.
 	Known func(uid types.UID) bool
 
+	// Published is called after each change of what Pods and Admitted return, and
+	// must not block. Nil: nobody is told.
+	Published func()
+
 	Housekeeping time.Duration // between two looks for what is left over; default 2 s, as upstream's
 	ListPoll     time.Duration // between two looks whether the runtime was listed, at the start; default 20 ms
 	StallAfter   time.Duration // Healthy fails when the loop has not turned for so long; default 5 min, as upstream's
@@ -118,6 +122,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Admit == nil {
 		c.Admit = func(*v1.Pod, []*v1.Pod) (string, string, bool) { return "", "", true }
+	}
+	if c.Published == nil {
+		c.Published = func() {}
 	}
 	if c.Mirrors == nil {
 		c.Mirrors = noMirrors{}
@@ -160,9 +167,12 @@ type Loop struct {
 
 	mu struct {
 		sync.Mutex
-		pods   []*v1.Pod     // ordered by namespace and name
-		faults []fault.Fault // as of the last set
-		turned time.Time     // when the loop last turned; zero: not yet
+		pods []*v1.Pod // ordered by namespace and name
+		seen bool      // the API has said which pods there are
+
+		rejected map[types.UID]rejection
+		faults   []fault.Fault // as of the last set
+		turned   time.Time     // when the loop last turned; zero: not yet
 	}
 }
 

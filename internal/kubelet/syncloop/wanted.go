@@ -32,9 +32,11 @@ func (l *Loop) drop(p *v1.Pod) {
 // publish lets readers see the pods.
 func (l *Loop) publish() {
 	faults := l.faults()
+	defer l.cfg.Published()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.pods, l.mu.faults = published(l.mu.pods, l.pods, l.touched), faults
+	l.mu.rejected, l.mu.seen = maps.Clone(l.rejected), l.seen.Has(staticpod.SourceAPI)
 	l.touched = nil
 }
 
