@@ -11,7 +11,7 @@ import (
 const goodPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: i}\n"
 
 // invoke runs a command line and returns what it printed and its exit code.
-func invoke(t *testing.T, stdin string, args ...string) (stdout string, err error, code int) {
+func invoke(t *testing.T, stdin string, args ...string) (stdout string, code int, err error) {
 	t.Helper()
 	cmd := newCommand()
 	var out strings.Builder
@@ -20,7 +20,7 @@ func invoke(t *testing.T, stdin string, args ...string) (stdout string, err erro
 	cmd.SetErr(t.Output())
 	cmd.SetIn(strings.NewReader(stdin))
 	err = cmd.ExecuteContext(t.Context())
-	return out.String(), err, exitCode(err)
+	return out.String(), exitCode(err), err
 }
 
 func TestCheck(t *testing.T) {
@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err, code := invoke(t, test.stdin, append([]string{"check"}, test.args...)...)
+			got, code, err := invoke(t, test.stdin, append([]string{"check"}, test.args...)...)
 			if code != test.code {
 				t.Errorf("exit code %d (%v), want %d", code, err, test.code)
 			}

@@ -88,11 +88,12 @@ func (c *Change) update(before, after manifest.Document, node string) {
 	was, is := before.Object.(*v1.Pod)
 	if is {
 		now := after.Object.(*v1.Pod)
-		if uid(before, was, node) != uid(after, now, node) {
+		switch {
+		case uid(before, was, node) != uid(after, now, node):
 			c.Effect = "the pod is recreated: the old one ends before the new one starts"
-		} else if now.UID == "" {
+		case now.UID == "":
 			return // another spelling of the same
-		} else {
+		default:
 			c.Effect = restarts(was, now)
 		}
 	}
@@ -126,10 +127,8 @@ func restarts(before, after *v1.Pod) string {
 		}
 		delete(hashes, c.Name)
 	}
-	switch {
-	case len(names) > 0:
+	if len(names) > 0 {
 		return "the pod stays, for its UID is written; these containers start anew: " + strings.Join(names, ", ")
-	default:
-		return "the pod stays, for its UID is written; no container restarts, and each takes the change when it starts next"
 	}
+	return "the pod stays, for its UID is written; no container restarts, and each takes the change when it starts next"
 }

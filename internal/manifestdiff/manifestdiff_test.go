@@ -106,8 +106,10 @@ func TestFields(t *testing.T) {
 		}},
 		"items by place": {pod("p", "", "    args: [x, z]\n"), pod("p", "", "    args: [x, w, z]\n"), nil},
 		"a secret": {secret + "data: {same: c2FtZQ==, other: aGlkZGVuMQ==, gone: aGlkZGVuMg==}\n", strings.Replace(secret, "hidden1, plain: a", "hidden3, plain: b", 1) + "data: {same: c2FtZQ==, other: aGlkZGVuNA==}\nstringData: {new: hidden5}\n", []Field{
-			{"data.gone", "***", nil}, {"data.other", "*** (before)", "*** (after)"},
-			{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", "*** (before)", "*** (after)"}, {"metadata.annotations.plain", "a", "b"},
+			{"data.gone", "***", nil},
+			{"data.other", "*** (before)", "*** (after)"},
+			{"metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", "*** (before)", "*** (after)"},
+			{"metadata.annotations.plain", "a", "b"},
 			{"stringData", nil, map[string]any{"new": "***"}},
 		}},
 	} {
