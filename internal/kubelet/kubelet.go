@@ -21,7 +21,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
@@ -198,8 +197,8 @@ func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault {
 	return checkStatic(k.fromURL, features(), d)
 }
 
-// APIFaults tells while the API's pods cannot be read.
-func (k *Kubelet) APIFaults() []fault.Fault { return k.api.Faults() }
+// APISource tells how the source "api" is.
+func (k *Kubelet) APISource() podsource.State { return k.api.State() }
 
 // Pods returns the node's pods with their status as last computed.
 func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }

@@ -85,7 +85,7 @@ func (s *scanner) scan() reading {
 		r.failed = r.unreadable(filepath.Base(s.dir), err)
 		if errors.Is(err, fs.ErrNotExist) {
 			r.failed.Message = "the manifest folder " + s.dir + " does not exist"
-			r.failed.Hint = "create it; what ran stays"
+			r.failed.Hint = "bring it back: what ran stays until then; an empty folder in its place ends it"
 		}
 		return r
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/localapi/faultevents"
 	"github.com/holdfast-dev/holdfast/internal/localapi/objects"
 	"github.com/holdfast-dev/holdfast/internal/logfile"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
@@ -176,8 +177,16 @@ func (n *node) makeFolders() error {
 			return fmt.Errorf("make the node's folders: %w", err)
 		}
 	}
+	return n.makeManifestFolder()
+}
+
+// makeManifestFolder makes the node's own manifest folder at the first start.
+func (n *node) makeManifestFolder() error {
 	if n.cfg.ManifestDir != n.in.ManifestDir() {
 		return nil // the user's own folder: it may come later, from a mount perhaps
+	}
+	if docs, _ := manifestdir.Saved(manifestState(n.in), manifest.New()); len(docs) > 0 {
+		return nil // one that is away: an empty one in its place would end what runs
 	}
 	if err := os.MkdirAll(n.cfg.ManifestDir, 0o755); err != nil {
 		return fmt.Errorf("make the manifest folder: %w", err)

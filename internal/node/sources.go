@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
@@ -19,25 +21,16 @@ import (
 func (n *node) sources() []control.Source {
 	return []control.Source{
 		folderSource(n.cfg.ManifestDir, n.cfg.NodeName, n.manifests.State()),
-		n.apiSource(),
+		apiSource(n.api.Address(), n.kubelet.Pods(), n.kubelet.APISource()),
 	}
 }
 
 // folderSource tells about the manifest folder.
 func folderSource(dir, node string, s manifestdir.State) control.Source {
 	source := control.Source{
-		Name: staticpod.SourceFile, Place: dir, State: control.SourceGood, LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
+		Name: staticpod.SourceFile, Place: dir, State: sourceState(s.LastGood, s.Failed, s.Known), LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
 		Objects: sourceObjects(s.Documents, s.Kept, node), Faults: reportFaults(s.Faults),
 		Ignored: ignoredFiles(s.Ignored),
-	}
-	switch {
-	case !s.LastGood.IsZero() && s.Failed != "":
-		source.State = control.SourceFailing
-	case !s.LastGood.IsZero():
-	case s.Known:
-		source.State = control.SourceRestored
-	default:
-		source.State = control.SourceSilent
 	}
 	return source
 }
@@ -70,12 +63,13 @@ func sourceObjects(docs []manifest.Document, kept []manifest.Key, node string) [
 }
 
 // apiSource tells about the API's pods that are bound to this node.
-func (n *node) apiSource() control.Source {
+func apiSource(address string, pods []*v1.Pod, s podsource.State) control.Source {
 	source := control.Source{
-		Name: staticpod.SourceAPI, Place: "https://" + n.api.Address(), State: control.SourceGood,
+		Name: staticpod.SourceAPI, Place: "https://" + address, State: sourceState(s.LastGood, s.Failed, s.Restored),
+		LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
 		Objects: []control.SourceObject{}, Faults: []control.Fault{},
 	}
-	for _, pod := range n.kubelet.Pods() {
+	for _, pod := range pods {
 		if staticpod.Source(pod) == staticpod.SourceAPI {
 			source.Objects = append(source.Objects, control.SourceObject{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name})
 		}
@@ -83,10 +77,23 @@ func (n *node) apiSource() control.Source {
 	slices.SortFunc(source.Objects, func(a, b control.SourceObject) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range n.kubelet.APIFaults() {
-		source.State, source.Message, source.Since = control.SourceFailing, f.Message, f.Since
-	}
 	return source
+}
+
+// sourceState says how a source is that last answered in this run at lastGood,
+// if it did, and fails now, if it does; known is whether an earlier run
+// remembers what it said.
+func sourceState(lastGood time.Time, failed string, known bool) control.SourceState {
+	switch {
+	case !lastGood.IsZero() && failed != "":
+		return control.SourceFailing
+	case !lastGood.IsZero():
+		return control.SourceGood
+	case known:
+		return control.SourceRestored
+	default:
+		return control.SourceSilent
+	}
 }
 
 // reportFaults makes faults of manifests lines of a report.

@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 )
@@ -95,5 +99,56 @@ func TestOfflineSources(t *testing.T) {
 	write(`{"version":`)
 	if s := shown(); s.State != control.SourceSilent || !strings.Contains(s.Message, "manifests.json") {
 		t.Errorf("damaged: %+v", s)
+	}
+}
+
+func TestAPISource(t *testing.T) {
+	now := time.Now()
+	pod := func(source, namespace, name string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{staticpod.SourceAnnotation: source}}}
+	}
+	pods := []*v1.Pod{pod("api", "default", "z"), pod("file", "default", "web-edge-1"), pod("api", "default", "a"), pod("api", "app", "y")}
+	got := apiSource("127.0.0.1:6443", pods, podsource.State{LastGood: now, Failed: "away", Since: now})
+	want := control.Source{
+		Name: "api", Place: "https://127.0.0.1:6443", State: control.SourceFailing, LastGood: now, Message: "away", Since: now,
+		Objects: []control.SourceObject{{Kind: "Pod", Namespace: "app", Name: "y"}, {Kind: "Pod", Namespace: "default", Name: "a"}, {Kind: "Pod", Namespace: "default", Name: "z"}},
+		Faults:  []control.Fault{},
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
+	}
+	for state, want := range map[podsource.State]control.SourceState{
+		{LastGood: now}:                  control.SourceGood,
+		{Restored: true, Failed: "away"}: control.SourceRestored,
+		{Failed: "away"}:                 control.SourceSilent,
+		{}:                               control.SourceSilent,
+	} {
+		if got := apiSource("", nil, state).State; got != want {
+			t.Errorf("%+v: got %q, want %q", state, got, want)
+		}
+	}
+}
+
+// TestManifestFolderIsMadeOnce holds that a folder that is away at a start is
+// not taken for an empty one.
+func TestManifestFolderIsMadeOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		made  bool
+	}{
+		"nothing was in force": {nil, true}, "something was": {map[string]string{"a.yaml": twoDocuments}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, dir := ran(t, test.files)
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := (&node{cfg: Config{ManifestDir: dir}, in: in}).makeManifestFolder(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(dir); (err == nil) != test.made {
+				t.Errorf("made: %v, want %v", err == nil, test.made)
+			}
+		})
 	}
 }
