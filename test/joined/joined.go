@@ -60,8 +60,20 @@ type Node struct {
 
 	t          testing.TB
 	kubeconfig string
-	audit      string   // file: what nodes asked of the API server
-	agent      *process // nil: it does not run
+	audit      string // file: what nodes asked of the API server
+	life       *life
+}
+
+// A life is the agent's, as all copies of a Node see it.
+type life struct {
+	agent *process // nil: it does not run
+}
+
+// In returns n for a subtest: what goes wrong from there on fails that one.
+func (n *Node) In(t testing.TB) *Node {
+	sub := *n
+	sub.Test, sub.t = n.Test.In(t), t
+	return &sub
 }
 
 // Start joins a node to a control plane, until t ends, and returns once the API
@@ -73,9 +85,9 @@ func Start(t testing.TB, cfg Config) *Node {
 	if cfg.Name == "" {
 		cfg.Name = "n1"
 	}
-	n := &Node{Name: cfg.Name, Options: cfg.Options, t: t}
+	n := &Node{Name: cfg.Name, Options: cfg.Options, t: t, life: &life{}}
 	if cfg.Beside != nil {
-		n.Test, n.audit = cfg.Beside.In(t), cfg.Beside.audit
+		n.Test, n.audit = cfg.Beside.Test.In(t), cfg.Beside.audit
 	} else {
 		n.Test, n.audit = startControlPlane(t, cfg.APIServer)
 	}

@@ -100,6 +100,15 @@ func (n *Node) AwaitRunning(keys ...string) map[string]string {
 	return running
 }
 
+// AwaitNotRunning waits until no container of a key runs, as Running has them.
+func (n *Node) AwaitNotRunning(key string) {
+	n.t.Helper()
+	n.Eventually(key+" does not run", func(ctx context.Context) (bool, error) {
+		running, err := n.running(ctx)
+		return err == nil && running[key] == "", errors.Join(err, fmt.Errorf("what runs is %v", running))
+	})
+}
+
 // KillRuntime ends containerd as a crash does. Containers go on under their
 // shims, and the agent starts containerd again.
 func (n *Node) KillRuntime() {
@@ -116,7 +125,7 @@ func (n *Node) KillRuntime() {
 // and /run kept is gone. StartAgent is the next boot.
 func (n *Node) Reboot() {
 	n.t.Helper()
-	if n.agent != nil {
+	if n.life.agent != nil {
 		n.KillAgent()
 	}
 	if leaks.Containerd(n.Instance) != 0 {

@@ -29,7 +29,7 @@ type process struct {
 // StartAgent starts the agent, which must not run. It does not wait for it.
 func (n *Node) StartAgent() {
 	n.t.Helper()
-	if n.agent != nil {
+	if n.life.agent != nil {
 		n.t.Fatal("the agent runs already")
 	}
 	cert, key, err := n.Serving("kubelet-"+n.Name, "system:node:"+n.Name, n.Name, n.Instance.Gateway().String())
@@ -53,7 +53,7 @@ func (n *Node) StartAgent() {
 	n.must("start the agent", cmd.Start())
 	p := &process{cmd: cmd, stdin: stdin, done: make(chan error, 1)}
 	go func() { p.done <- cmd.Wait() }() // endAgent waits for it
-	n.agent = p
+	n.life.agent = p
 }
 
 // StopAgent ends the agent as SIGTERM does; pods go on.
@@ -70,19 +70,19 @@ func (n *Node) KillAgent() {
 
 func (n *Node) signalAgent(sig syscall.Signal) error {
 	n.t.Helper()
-	if n.agent == nil {
+	if n.life.agent == nil {
 		n.t.Fatal("the agent does not run")
 	}
-	_ = n.agent.cmd.Process.Signal(sig) // it may have ended by itself, which the wait tells
-	err := <-n.agent.done
-	_ = n.agent.stdin.Close() // nobody reads it any more
-	n.agent = nil
+	_ = n.life.agent.cmd.Process.Signal(sig) // it may have ended by itself, which the wait tells
+	err := <-n.life.agent.done
+	_ = n.life.agent.stdin.Close() // nobody reads it any more
+	n.life.agent = nil
 	return err
 }
 
 // endAgent stops the agent if it runs, and shows its log if the test has failed.
 func (n *Node) endAgent() {
-	if n.agent != nil {
+	if n.life.agent != nil {
 		if err := n.signalAgent(syscall.SIGTERM); err != nil {
 			n.t.Errorf("agent: %v", err)
 		}
@@ -132,7 +132,7 @@ func (n *Node) AwaitSynced() {
 func (n *Node) AwaitReady() {
 	n.t.Helper()
 	n.Eventually("the node is ready", func(ctx context.Context) (bool, error) {
-		if n.agent == nil {
+		if n.life.agent == nil {
 			return false, fmt.Errorf("the agent does not run")
 		}
 		node, err := n.Admin.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
