@@ -51,6 +51,15 @@ func grace(s int64) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = &s }
 }
 
+func absent(p *corev1.Pod) {
+	p.Labels, p.Annotations, p.Spec.Volumes, p.Status.Conditions = nil, nil, nil, nil
+}
+
+func empty(p *corev1.Pod) {
+	p.Labels, p.Annotations = map[string]string{}, map[string]string{}
+	p.Spec.Volumes, p.Status.Conditions = []corev1.Volume{}, []corev1.PodCondition{}
+}
+
 func irrelevant(p *corev1.Pod) {
 	p.ResourceVersion = "7"
 	p.Finalizers = []string{"x.example/y"}
@@ -134,6 +143,14 @@ func TestMerge(t *testing.T) {
 			{full("api", pod("a")), []string{"api ADD a"}},
 			{full("api", pod("a", running, image("j"))), []string{"api UPDATE a"}},
 			{full("api", pod("a", running, image("j"))), nil},
+		}},
+		{"the same, decoded anew", []step{
+			{full("file", pod("a", label, annotation("x", "1"), running)), []string{"file ADD a"}},
+			{full("file", pod("a", label, annotation("x", "1"), running)), nil},
+		}},
+		{"empty and absent are the same", []step{
+			{full("api", pod("a", absent)), []string{"api ADD a"}},
+			{full("api", pod("a", empty)), nil},
 		}},
 		{"nothing that matters", []step{
 			{full("api", pod("a")), []string{"api ADD a"}},
@@ -460,6 +477,58 @@ func TestFaults(t *testing.T) {
 	p.Merge(full("api"), now)
 	if got := faults(); len(got) != 0 {
 		t.Errorf("healed: got %q", got)
+	}
+}
+
+// TestCost holds that what did not change is not made anew, and that a delta
+// makes as much for a few pods as for many.
+func TestCost(t *testing.T) {
+	costs := func(n int) (unchanged, listedAnew, oneOfAll, oneAsDelta float64) {
+		version := 1
+		fresh := func(i int) *corev1.Pod {
+			return pod(fmt.Sprintf("pod-%d", i), func(p *corev1.Pod) { p.ResourceVersion, p.Generation = fmt.Sprint(version), 1 }, running)
+		}
+		set := func() (set []*corev1.Pod) {
+			for i := range n {
+				set = append(set, fresh(i))
+			}
+			return set
+		}
+		p, all, again := New("api"), set(), set()
+		p.Merge(full("api", all...), now)
+		var changed []*corev1.Pod
+		for version = 2; version < 10; version++ {
+			changed = append(changed, fresh(n/2))
+			changed[len(changed)-1].Status.Message = fmt.Sprint(version)
+		}
+		next := func() *corev1.Pod { // never the same twice in a row
+			changed = append(changed[1:len(changed):len(changed)], changed[0])
+			return changed[0]
+		}
+		merge := func(d Delivery, want int) func() {
+			return func() {
+				if got := len(p.Merge(d, now)); got != want {
+					t.Fatalf("%d pods: %d updates, want %d", n, got, want)
+				}
+			}
+		}
+		unchanged = testing.AllocsPerRun(5, merge(full("api", all...), 0))
+		listedAnew = testing.AllocsPerRun(5, merge(full("api", again...), 0))
+		oneOfAll = testing.AllocsPerRun(5, func() {
+			all[n/2] = next()
+			merge(full("api", all...), 1)()
+		})
+		oneAsDelta = testing.AllocsPerRun(5, func() { merge(delta("api", nil, next()), 1)() })
+		return unchanged, listedAnew, oneOfAll, oneAsDelta
+	}
+	few, many := make([]float64, 4), make([]float64, 4)
+	few[0], few[1], few[2], few[3] = costs(10)
+	many[0], many[1], many[2], many[3] = costs(5000)
+	if diff := cmp.Diff(many, few); diff != "" {
+		t.Errorf("allocations with 5,000 pods (-) are not those with 10 (+):\n%s", diff)
+	}
+	if many[0] > 5 || many[1] > 5 {
+		t.Errorf("a set without a change makes %.0f objects, one that is listed anew %.0f; want next to none", many[0], many[1])
 	}
 }
 

@@ -490,11 +490,14 @@ func TestDuplicatesAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for range 3 {
-			w.Deliver(t.Context(), "file", []*v1.Pod{static("a", "web"), static("b", "web")})
+			w.Loop.Deliver(t.Context(), desired.Delivery{
+				Source: "file", Pods: []*v1.Pod{static("a", "web"), static("b", "web")}, Places: []string{"web.yaml:1", "copy.yaml:7"},
+			})
 		}
 		synctest.Wait()
-		if got := <-w.recorder.Events; !strings.HasPrefix(got, "Warning FailedValidation duplicate pod name") || len(w.recorder.Events) > 0 {
-			t.Errorf("events: %q and %d more", got, len(w.recorder.Events))
+		want := `Warning FailedValidation duplicate pod name "default/web": copy.yaml:7 (source "file") is left out, as web.yaml:1 (source "file") comes first; give one of them another name`
+		if got := <-w.recorder.Events; got != want || len(w.recorder.Events) > 0 {
+			t.Errorf("events: %q and %d more, want %q", got, len(w.recorder.Events), want)
 		}
 		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod default/web" || !strings.HasPrefix(got[0].Message, "duplicate pod name") || got[0].Since.IsZero() {
 			t.Errorf("faults = %v", got)
