@@ -1,6 +1,7 @@
 package joined
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -35,6 +37,9 @@ import (
 type Options struct {
 	// Debug has the agent log its decisions.
 	Debug bool
+	// Checkpoint is the kubelet's; without Dir it is in the instance's folder
+	// checkpoint.
+	Checkpoint *kubelet.Checkpoint
 }
 
 // agentConfig is what an agent is told.
@@ -140,8 +145,12 @@ func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) 
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(ca)
 	listener, err := listen(ctx, in.Gateway())
+	if kept := cfg.Options.Checkpoint; kept != nil {
+		kept.Dir = cmp.Or(kept.Dir, in.Path("checkpoint"))
+	}
 	return kubelet.Config{
-		NodeName: cfg.Name, Addresses: []netip.Addr{in.Gateway()},
+		Checkpoint: cfg.Options.Checkpoint,
+		NodeName:   cfg.Name, Addresses: []netip.Addr{in.Gateway()},
 		Dir: in.Path("kubelet"), LogDir: in.Path("logs", "pods"), CgroupParent: in.CgroupParent(),
 		Client: client, Listeners: []net.Listener{listener}, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
@@ -184,10 +193,12 @@ type Report struct {
 	Synced bool
 	// Faults are what is wrong now.
 	Faults []fault.Fault
+	// Pods are the node's, with the status that it saw.
+	Pods []*v1.Pod
 }
 
 func (a *agent) answer(w http.ResponseWriter, _ *http.Request) {
-	r := Report{Faults: a.kubelet.Faults()}
+	r := Report{Faults: a.kubelet.Faults(), Pods: a.kubelet.Pods()}
 	select {
 	case <-a.kubelet.Synced():
 		r.Synced = true
