@@ -141,7 +141,7 @@ func testConfigMap(t *testing.T, n *joined.Node) {
 func testGrace(t *testing.T, n *joined.Node) {
 	p := joined.Pod("slow")
 	p.Spec.TerminationGracePeriodSeconds = new(int64(30))
-	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 2}}}
+	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}}
 	pod := n.Run(p)
 	before := n.Running()["default/slow/main"]
 	n.Delete("slow")
