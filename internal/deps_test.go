@@ -61,6 +61,7 @@ var kinds = map[string]string{
 	"internal/mounttree":              "leaf",
 	"internal/manifest":               "leaf",
 	"internal/manifestdir":            "stage",
+	"internal/manifesturl":            "stage",
 	"internal/manifestdiff":           "leaf",
 	"internal/localapi/faultevents":   "stage",
 	"internal/localapi/objects":       "stage",

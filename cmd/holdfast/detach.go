@@ -94,6 +94,9 @@ func childArgs(cfg node.Config, f *upFlags) ([]string, error) {
 		"up", "--detached", "--root-dir", cfg.RootDir, "--manifest-dir", cfg.ManifestDir, "--node-name", cfg.NodeName,
 		"--api-port", strconv.Itoa(*cfg.APIPort), "--kubelet-port", strconv.Itoa(*cfg.KubeletPort),
 	}
+	if f.manifestURL != "" {
+		args = append(args, "--manifest-url", f.manifestURL)
+	}
 	if len(cfg.BindAddress) > 0 {
 		args = append(args, "--bind-address", strings.Join(cfg.BindAddress, ","))
 	}

@@ -19,6 +19,7 @@ import (
 type upFlags struct {
 	config      string
 	manifestDir string
+	manifestURL string
 	nodeName    string
 	apiPort     int
 	bindAddress []string
@@ -44,6 +45,7 @@ SIGTERM, a crash or an upgrade leaves the pods running; the next "holdfast up"
 takes them over. "holdfast down" stops them.`,
 		Example: `  holdfast up --detach
   holdfast up --root-dir /srv/node --manifest-dir /srv/pods
+  holdfast up --manifest-url https://config.example.com/edge-1.yaml
   holdfast up --api-port 0 --kubelet-port 0        # any free ports
   holdfast up --bind-address 192.168.1.5           # kubectl from other machines
   holdfast up --config node.yaml`,
@@ -76,6 +78,7 @@ func (f *upFlags) bindSettings(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "file with these settings, see docs/configuration.md; flags win over it")
 	flags.StringVar(&f.manifestDir, "manifest-dir", "", `folder to read pods from (default "<root-dir>/manifests")`)
+	flags.StringVar(&f.manifestURL, "manifest-url", "", "URL to read pods from, too: https://, http:// or unix:///path/of/socket:/path (default none)")
 	flags.StringVar(&f.nodeName, "node-name", "", "name of the node (default the host's name)")
 	flags.IntVar(&f.apiPort, "api-port", node.DefaultAPIPort, "port of the Kubernetes API, 0 for any free one")
 	flags.StringSliceVar(&f.bindAddress, "bind-address", nil, "addresses of this machine where the API is to be reached from other machines, 0.0.0.0 for all of IPv4, :: for all (default none: loopback and pods)")
@@ -100,6 +103,9 @@ func (f *upFlags) settings(cmd *cobra.Command, g *global) (node.Config, error) {
 	}
 	if given("manifest-dir") {
 		cfg.ManifestDir = f.manifestDir
+	}
+	if given("manifest-url") {
+		cfg.ManifestURL.URL = f.manifestURL
 	}
 	if given("node-name") {
 		cfg.NodeName = f.nodeName

@@ -93,6 +93,9 @@ func (d Document) Fault(reason Reason, fieldPath, message, hint string) Fault {
 type Reading struct {
 	Documents []Document // in the file's order
 	Faults    []Fault    // in the file's order
+	// Lists are the kinds of the lists in the file, also of empty ones: List,
+	// PodList. They tell a list of nothing from a file of comments.
+	Lists []string
 }
 
 // A Parser reads files.
@@ -157,6 +160,7 @@ func (p *Parser) read(r *Reading, file string, root *value) {
 	d := decoder{parser: p, file: file}
 	if items, inherit, ok := d.list(root); ok {
 		r.addFaults(file, d.faults)
+		r.Lists = append(r.Lists, d.key.Kind)
 		for _, item := range items {
 			d := decoder{parser: p, file: file, inherit: inherit}
 			d.one(r, item)

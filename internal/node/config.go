@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 	"github.com/holdfast-dev/holdfast/internal/registries"
 )
 
@@ -39,6 +40,9 @@ type Config struct {
 	// <rootDir>/manifests, which is made if it does not exist; another folder
 	// may appear later.
 	ManifestDir string `json:"manifestDir,omitempty"`
+
+	// ManifestURL is where pods are read from, too. Default: nowhere.
+	ManifestURL manifesturl.Source `json:"manifestURL,omitzero"`
 
 	// NodeName is the name of the Node object. Default: the host's name in
 	// lower case. A wrong name is an error at start.
@@ -145,7 +149,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images",
+	"apiVersion", "kind", "rootDir", "manifestDir", "manifestURL", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -172,8 +176,11 @@ func checkShape(data []byte) error {
 		return nil
 	})
 	for keys := doc.Content[0].Content; len(keys) > 0; keys = keys[2:] {
-		if keys[0].Value == "kubelet" {
+		switch keys[0].Value {
+		case "kubelet":
 			errs = append(errs, checkKubelet(keys[1])...)
+		case "manifestURL":
+			errs = append(errs, checkManifestURL(keys[1])...)
 		}
 	}
 	return errors.Join(errs...)
@@ -228,6 +235,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.ManifestDir, err = filepath.Abs(c.ManifestDir); err != nil {
 		return c, fmt.Errorf("manifest folder: %w", err)
 	}
+	if c.ManifestURL, err = c.ManifestURL.Absolute(); err != nil {
+		return c, fmt.Errorf("manifestURL: %w", err)
+	}
 	if c.Images, err = c.Images.Absolute(); err != nil {
 		return c, fmt.Errorf("images: %w", err)
 	}
@@ -277,6 +287,9 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("plegThreshold: %v is too short: at least %v", t.Duration, minPLEGThreshold))
 	}
 	if _, err := c.podSubnet(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.ManifestURL.Check("manifestURL"); err != nil {
 		errs = append(errs, err)
 	}
 	if err := c.checkImages(); err != nil {

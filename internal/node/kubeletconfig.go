@@ -157,9 +157,11 @@ func checkKubelet(section *yamlv3.Node) []error {
 	return checkFields(section, "kubelet.", func(name string, value *yamlv3.Node) error {
 		switch {
 		case slices.Contains(honoured, name):
-			return decodeField(name, value)
+			return decodeField[KubeletSettings]("kubelet", name, value)
 		case name == "apiVersion" || name == "kind":
 			return fmt.Errorf("kubelet.%s: leave it out; the section has a version with the whole file", name)
+		case urlFields[name] != "":
+			return fmt.Errorf("kubelet.%s: write %s instead", name, urlFields[name])
 		case slices.Contains(upstream, name):
 			return fmt.Errorf("kubelet.%s is a field of KubeletConfiguration that is not honoured yet by this version; remove it (honoured are %s)",
 				name, strings.Join(honoured, ", "))
@@ -169,23 +171,23 @@ func checkKubelet(section *yamlv3.Node) []error {
 	})
 }
 
-// decodeField says what is wrong with one value, by the field's name, which the
-// decoder of the whole does not always do.
-func decodeField(name string, value *yamlv3.Node) error {
+// decodeField says what is wrong with one value of a section of type T, by the
+// field's name, which the decoder of the whole does not always do.
+func decodeField[T any](section, name string, value *yamlv3.Node) error {
 	text, err := yamlv3.Marshal(map[string]*yamlv3.Node{name: value})
 	if err != nil {
 		return err
 	}
-	var settings KubeletSettings
+	var settings T
 	if err := yaml.UnmarshalStrict(text, &settings); err != nil {
 		why := err
 		for next := errors.Unwrap(why); next != nil; next = errors.Unwrap(why) {
 			why = next // the decoder's frame says nothing to who wrote the file
 		}
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](why); ok {
-			return fmt.Errorf("kubelet.%s: want %s, not %s", name, wrong.Type.Kind(), wrong.Value)
+			return fmt.Errorf("%s.%s: want %s, not %s", section, name, wrong.Type.Kind(), wrong.Value)
 		}
-		return fmt.Errorf("kubelet.%s: %w", name, why)
+		return fmt.Errorf("%s.%s: %w", section, name, why)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/logfile"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 	"github.com/holdfast-dev/holdfast/internal/node/board"
 	"github.com/holdfast-dev/holdfast/internal/node/controlserver"
 	"github.com/holdfast-dev/holdfast/internal/node/heapkeeper"
@@ -42,6 +43,8 @@ const (
 	partAPI       = "api"
 	partManifests = "manifests"
 	partKubelet   = "kubelet"
+
+	partManifestURL = "manifest URL" // if there is one
 )
 
 // A node is one node of one process.
@@ -57,6 +60,7 @@ type node struct {
 	api         *localapi.Server
 	kubelet     *kubelet.Kubelet
 	manifests   *manifestdir.Dir
+	manifestURL *manifesturl.URL // nil: none
 	archives    *imagedir.Dir
 	objects     *objects.Applier
 	faultEvents *faultevents.Recorder
@@ -68,9 +72,10 @@ type node struct {
 
 	admin rest.Interface // of the API, as the administrator
 
-	made  chan struct{} // closed when every part is there to be asked
-	read  chan bool     // gets once whether the manifest folder could be read
-	ready chan struct{} // closed by announce
+	made    chan struct{} // closed when every part is there to be asked
+	read    chan bool     // gets once whether the manifest folder could be read
+	readURL chan bool     // likewise of the manifest URL; nil: there is none
+	ready   chan struct{} // closed by announce
 }
 
 // Run runs the node described by cfg, which must be complete, until ctx is
@@ -84,7 +89,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() { err = errors.Join(err, release()) }()
 	n := &node{
 		cfg: cfg, in: in, log: cfg.Log, started: time.Now(), made: make(chan struct{}), read: make(chan bool, 1), ready: make(chan struct{}),
-		board: board.New(partRuntime, partAPI, partManifests, partKubelet),
+		board: board.New(parts(cfg)...),
+	}
+	if cfg.ManifestURL.IsSet() {
+		n.readURL = make(chan bool, 1)
 	}
 	if err := n.makeFolders(); err != nil {
 		return err
@@ -92,6 +100,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Progress(fmt.Sprintf("starting node %s in %s", cfg.NodeName, in.Root))
 
 	return n.serve(ctx)
+}
+
+// parts are the parts that the node's report names.
+func parts(cfg Config) []string {
+	all := []string{partRuntime, partAPI, partManifests, partKubelet}
+	if cfg.ManifestURL.IsSet() {
+		all = append(all, partManifestURL)
+	}
+	return all
 }
 
 // serve runs the node and its control socket. The socket answers from the
@@ -153,6 +170,9 @@ func (n *node) run(ctx context.Context) error {
 	parts.Add(partKubelet, watch(n.board, partKubelet, n.kubelet.Run, n.kubelet.Ready()))
 	parts.Add("image archives", n.archives.Run)
 	parts.Add(partManifests, watch(n.board, partManifests, n.manifests.Run, nil))
+	if n.manifestURL != nil {
+		parts.Add(partManifestURL, watch(n.board, partManifestURL, n.manifestURL.Run, nil))
+	}
 	parts.Add("readiness", n.announce)
 	if n.cfg.LogFile != "" {
 		parts.Add("log file", logfile.New(logfile.Config{Path: n.cfg.LogFile, File: os.Stderr, Log: n.log.With("part", "logfile")}).Run)

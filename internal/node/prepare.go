@@ -190,7 +190,8 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
 		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration, PLEGThreshold: n.cfg.plegThreshold(),
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
-		Listeners: listeners, ClientCAs: clientCAs,
+		ManifestURL: n.cfg.ManifestURL.IsSet(),
+		Listeners:   listeners, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
@@ -256,11 +257,12 @@ func (n *node) prepareManifests() error {
 		Client: admin, Log: n.log.With("part", "objects"),
 		Report: func(faults []manifest.Fault) { n.setFaults("objects", faults) },
 	})
+	parser := manifest.New()
 	n.manifests = manifestdir.New(manifestdir.Config{
 		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: manifestState(n.in),
-		Parser: manifest.New(), Check: n.kubelet.CheckManifest, Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
+		Parser: parser, Check: n.kubelet.CheckManifest, Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
 	})
-	return nil
+	return n.prepareManifestURL(parser)
 }
 
 // publish passes on what the manifest folder says.

@@ -20,20 +20,27 @@ func (n *node) announce(ctx context.Context) error {
 	if n.host != nil {
 		waits = append(waits, n.host.Ready())
 	}
-	read := n.read
+	unread, known := []chan bool{n.read}, true
+	if n.readURL != nil {
+		unread = append(unread, n.readURL)
+	}
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
-	for len(waits) > 0 || read != nil {
+	for len(waits)+len(unread) > 0 {
 		var next <-chan struct{}
+		var read <-chan bool
 		if len(waits) > 0 {
 			next = waits[0]
+		}
+		if len(unread) > 0 {
+			read = unread[0]
 		}
 		select {
 		case <-next:
 			waits = waits[1:]
-		case known := <-read:
-			read = nil
-			if known { // else its pods are awaited in vain
+		case answered := <-read:
+			unread, known = unread[1:], known && answered
+			if len(unread) == 0 && known { // else its pods are awaited in vain
 				waits = append(waits, n.kubelet.Synced())
 			}
 		case <-tick.C:

@@ -64,6 +64,7 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 	var out []string
 	for _, s := range []struct{ name, last, now string }{
 		{"manifestDir", last.ManifestDir, cfg.ManifestDir},
+		{"manifestURL", last.ManifestURL.Address(), cfg.ManifestURL.Address()},
 		{"nodeName", last.NodeName, cfg.NodeName},
 		{"bindAddress", strings.Join(last.BindAddress, ","), strings.Join(cfg.BindAddress, ",")},
 		{"apiNames", strings.Join(last.APINames, ","), strings.Join(cfg.APINames, ",")},
@@ -84,6 +85,9 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 	}
 	if !reflect.DeepEqual(last.Kubelet, cfg.Kubelet) {
 		out = append(out, "other settings of the section kubelet")
+	}
+	if last.ManifestURL.Address() == cfg.ManifestURL.Address() && !last.ManifestURL.Equal(cfg.ManifestURL) {
+		out = append(out, "other settings of the section manifestURL")
 	}
 	if !reflect.DeepEqual(last.Images, cfg.Images) {
 		out = append(out, "other settings of the section images")
