@@ -251,6 +251,9 @@ func TestMerge(t *testing.T) {
 			{delta("file", nil, pod("c/1")), []string{"file REMOVE b/1", "file ADD c/1"}},
 			{full("file", pod("c/1"), pod("x")), nil},
 		}},
+		{"any namespace, even one that the API would refuse", []step{
+			{full("api", pod("a/1", namespace("new")), pod("a/2", namespace("")), pod("a/3", namespace(".not/valid."))), []string{"api ADD a/1 a/2 a/3"}},
+		}},
 		{"the same name in two namespaces are two pods", []step{
 			{full("api", pod("a/1"), pod("a/2", namespace("other"))), []string{"api ADD a/1 a/2"}},
 			{delta("api", gone("1")), []string{"api REMOVE a/1"}},

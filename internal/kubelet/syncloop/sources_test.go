@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +126,63 @@ func TestDeltaIsNoAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.want("orphan x", "mirrors [] true", "sweep")
 		w.Loop.Deliver(t.Context(), desired.Delivery{Source: "api", Kind: desired.Delta, Gone: []types.UID{"a"}})
-		w.want("remove a", "mirrors [] true")
+		w.want("remove a")
+	})
+}
+
+// TestSourcesInParallel holds that three sources may deliver at once, and that
+// what one of them says is taken in its order.
+func TestSourcesInParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		deliver := func(source string) {
+			for i := range 200 {
+				d := desired.Delivery{Source: source, Pods: []*v1.Pod{static(fmt.Sprint(source, i), source)}}
+				if i > 0 && i%2 == 0 {
+					d.Kind, d.Gone = desired.Delta, []types.UID{types.UID(fmt.Sprint(source, i-1))}
+				}
+				if source == "api" {
+					d.Pods[0].Annotations = nil
+					d.Pods[0].ResourceVersion = fmt.Sprint(i)
+				}
+				w.Loop.Deliver(t.Context(), d)
+				w.Pods()
+			}
+		}
+		var wg sync.WaitGroup
+		for _, source := range []string{"file", "http", "api"} {
+			wg.Go(func() { deliver(source) })
+		}
+		wg.Wait()
+		synctest.Wait()
+		var names []string
+		for _, p := range w.Pods() {
+			names = append(names, string(p.UID))
+		}
+		if diff := cmp.Diff(names, []string{"api199", "file199", "http199"}); diff != "" {
+			t.Errorf("in the end (-got +want):\n%s", diff)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		next := map[string]int{}
+		for _, line := range w.log {
+			for source, n := range next {
+				if line == fmt.Sprintf("create %s%d", source, n) {
+					next[source]++
+				}
+			}
+			if source, ok := strings.CutSuffix(line, "0"); ok && slices.Contains([]string{"create file", "create http", "create api"}, source) {
+				next[strings.TrimPrefix(source, "create ")] = 1
+			}
+		}
+		if diff := cmp.Diff(next, map[string]int{"file": 200, "http": 200, "api": 200}); diff != "" {
+			t.Errorf("created one after the other (-got +want):\n%s", diff)
+		}
+		select {
+		case <-w.Synced():
+		default:
+			t.Error("not all sources count as seen")
+		}
 	})
 }
 

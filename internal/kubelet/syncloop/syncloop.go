@@ -160,6 +160,8 @@ type Loop struct {
 	static   map[string]*v1.Pod    // those of pods that are static, by namespace/name
 	touched  []*v1.Pod             // of pods, or gone from them, since they were published
 	mirrors  map[string]*v1.Pod    // by namespace/name
+	statics  int                   // counts the changes of static and mirrors
+	pictured picture               // as of the last setMirrors
 	rejected map[types.UID]rejection
 	resizes  map[types.UID]*resize  // those that are not allocated
 	seen     sets.Set[string]       // sources whose updates were taken
@@ -174,6 +176,12 @@ type Loop struct {
 		faults   []fault.Fault // as of the last set
 		turned   time.Time     // when the loop last turned; zero: not yet
 	}
+}
+
+// A picture is what the mirrors depend on, beside how static pods end.
+type picture struct {
+	statics int
+	allSeen bool
 }
 
 type rejection struct{ reason, message string }

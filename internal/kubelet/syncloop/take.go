@@ -29,7 +29,9 @@ func (l *Loop) take(d desired.Delivery) {
 	l.settle()
 	l.tellFaults()
 	l.publish()
-	l.setMirrors()
+	if l.pictured != (picture{l.statics, l.allSeen()}) {
+		l.setMirrors()
+	}
 	if l.allSeen() {
 		l.allTaken()
 	}
@@ -221,6 +223,7 @@ func (l *Loop) takeMirrors(op desired.Op, mirrors []*v1.Pod) {
 	for _, p := range l.ending(lifecycle.Finished) {
 		ending[fullName(p)] = append(ending[fullName(p)], p)
 	}
+	l.statics++
 	for _, m := range mirrors {
 		name := fullName(m)
 		if op != desired.OpRemove {
@@ -253,6 +256,7 @@ func (l *Loop) ending(last lifecycle.State) []*v1.Pod {
 
 // setMirrors tells what is to be seen in the API.
 func (l *Loop) setMirrors() {
+	l.pictured = picture{l.statics, l.allSeen()}
 	l.cfg.Mirrors.Set(slices.Collect(maps.Values(l.static)), l.ending(lifecycle.Finished-1), slices.Collect(maps.Values(l.mirrors)), l.allSeen())
 }
 

@@ -16,6 +16,7 @@ func (l *Loop) keep(p *v1.Pod) {
 	l.pods[p.UID] = p
 	l.touched = append(l.touched, p)
 	if staticpod.IsStatic(p) {
+		l.statics++
 		l.static[fullName(p)] = p
 	}
 }
@@ -25,6 +26,7 @@ func (l *Loop) drop(p *v1.Pod) {
 	delete(l.pods, p.UID)
 	l.touched = append(l.touched, p)
 	if s := l.static[fullName(p)]; s != nil && s.UID == p.UID {
+		l.statics++
 		delete(l.static, fullName(p))
 	}
 }
