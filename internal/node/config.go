@@ -107,7 +107,7 @@ const (
 	DefaultKubeletPort = 10250
 )
 
-// minPLEGThreshold leaves room for three lists, and for one that takes a while.
+// minPLEGThreshold leaves room for two lists, and for one that takes a while.
 const minPLEGThreshold = 10 * time.Second
 
 // plegThreshold returns 0 for the default.

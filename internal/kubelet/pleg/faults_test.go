@@ -157,7 +157,7 @@ func TestAllExitAtOnce(t *testing.T) {
 						runtime.tell(types.UID(fmt.Sprint(i)), fmt.Sprint("c", i))
 					}
 				} else {
-					time.Sleep(time.Minute)
+					time.Sleep(90 * time.Second)
 				}
 				if n := len(r.received()); n != pods {
 					t.Errorf("%d events, want %d", n, pods)

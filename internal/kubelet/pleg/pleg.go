@@ -61,11 +61,11 @@ type Config struct {
 	Period time.Duration
 	// SlowPeriod is Period while there is an event stream. It doubles with every
 	// list that finds nothing that the stream did not tell, up to IdlePeriod:
-	// the longest that a missing event stays unseen. Default 10 seconds and 1
-	// minute, but a third of Threshold at most.
+	// the longest that a missing event stays unseen. Default 10 seconds and 90
+	// seconds, but half of Threshold at most.
 	SlowPeriod, IdlePeriod time.Duration
 	// Threshold is the age of the last good list from which on Healthy returns
-	// an error. Default 3 minutes, as upstream. A value below three times Period
+	// an error. Default 3 minutes, as upstream. A value below twice Period
 	// makes the node flap.
 	Threshold time.Duration
 	// InspectTimeout bounds the inspection of one pod. Default 30 seconds.
@@ -80,9 +80,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Period = cmp.Or(c.Period, time.Second)
 	c.Threshold = cmp.Or(c.Threshold, 3*time.Minute)
-	longest := max(c.Threshold/3, c.Period)
+	longest := max(c.Threshold/2, c.Period)
 	c.SlowPeriod = min(cmp.Or(c.SlowPeriod, max(10*time.Second, c.Period)), longest)
-	c.IdlePeriod = max(min(cmp.Or(c.IdlePeriod, time.Minute), longest), c.SlowPeriod)
+	c.IdlePeriod = max(min(cmp.Or(c.IdlePeriod, 90*time.Second), longest), c.SlowPeriod)
 	c.InspectTimeout = cmp.Or(c.InspectTimeout, 30*time.Second)
 	c.Inspections = cmp.Or(c.Inspections, 16)
 	c.Inspections = max(c.Inspections, 2)
