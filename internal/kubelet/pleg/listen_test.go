@@ -108,6 +108,29 @@ func TestMissingEvents(t *testing.T) {
 	})
 }
 
+// TestMissingEventOfARestart holds that a missing event counts although the
+// pod's worker, which a list woke, changes the pod again before the next list.
+func TestMissingEventOfARestart(t *testing.T) {
+	runtime := newScripted()
+	runtime.set("a", "c", observed.Running)
+	run(t, runtime, func(t *testing.T, r rig) {
+		r.received()
+		time.Sleep(10 * time.Minute)
+		runtime.set("a", "c", observed.Exited) // nobody tells
+		for len(r.received()) == 0 {
+			time.Sleep(time.Second)
+		}
+		runtime.set("a", "d", observed.Running)
+		r.Poke("a")
+		r.wantEvents(t, "a changed")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := testutil.ToFloat64(r.metrics.missed); n != 1 {
+			t.Errorf("%v missed, want 1", n)
+		}
+	})
+}
+
 // TestListPace holds how the lists slow down while the stream tells
 // everything, and that one thing that it does not tell brings them back.
 func TestListPace(t *testing.T) {

@@ -305,7 +305,7 @@ func (l *loop) takeInspection(answer inspectAnswer) {
 	}
 	changed := p.seen == nil || !p.seen.matches(&pod)
 	if changed {
-		p.unheard = p.byList
+		p.unheard = p.unheard || p.byList
 		p.seen = recordOf(&pod)
 		l.known.put(pod)
 	}
