@@ -30,9 +30,13 @@ import (
 // A Call is one message that passes: a request, or one message of a stream that
 // the runtime keeps up.
 type Call struct {
-	Verb   string // "RunPodSandbox"
-	Stream bool   // a later message of the runtime's, as events are
+	Verb    string // "RunPodSandbox"
+	Stream  bool   // a later message of the runtime's, as events are
+	Request string // as it is on the wire; empty for a stream and its messages
 }
+
+// Names reports whether the request has a text in it, such as an ID.
+func (c Call) Names(text string) bool { return strings.Contains(c.Request, text) }
 
 // A Fault is what happens to a call. The zero Fault is none.
 type Fault struct {
@@ -54,6 +58,11 @@ type Fault struct {
 	// Twice sends the request again after the answer, which is the first's all
 	// the same. Of a stream, the message comes twice.
 	Twice bool
+	// Late is of a stream: the message comes after the next one.
+	Late bool
+	// Again is of a stream: the message comes once more so much later, when what
+	// it is about may be gone.
+	Again time.Duration
 }
 
 // A Plan says what happens to a call. Calls ask at the same time.
@@ -131,7 +140,7 @@ func (p *Proxy) call(from grpc.ServerStream, conn *grpc.ClientConn, method, verb
 	if err := from.RecvMsg(&request); err != nil {
 		return err
 	}
-	ctx, f := from.Context(), p.fault(Call{Verb: verb})
+	ctx, f := from.Context(), p.fault(Call{Verb: verb, Request: string(request)})
 	if err := f.ask(ctx); err != nil {
 		return err
 	}
@@ -182,6 +191,9 @@ func (p *Proxy) stream(from grpc.ServerStream, conn *grpc.ClientConn, method, ve
 	if md, ok := metadata.FromIncomingContext(ctx); ok { // containerd's own services have a namespace in it
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
+	if err := p.fault(Call{Verb: verb}).ask(ctx); err != nil {
+		return err
+	}
 	to, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		return err
@@ -189,6 +201,8 @@ func (p *Proxy) stream(from grpc.ServerStream, conn *grpc.ClientConn, method, ve
 	// It ends with the client's last message, or with the call: gRPC ends the
 	// server's side of a stream when its handler returns.
 	go requests(from, to)
+	out := newMessages(from)
+	defer out.end()
 	for {
 		var m []byte
 		err := to.RecvMsg(&m)
@@ -198,17 +212,8 @@ func (p *Proxy) stream(from grpc.ServerStream, conn *grpc.ClientConn, method, ve
 		if err != nil {
 			return err
 		}
-		f := p.fault(Call{Verb: verb, Stream: true})
-		if f.Lose {
-			continue
-		}
-		if err := from.SendMsg(&m); err != nil {
+		if err := out.pass(m, p.fault(Call{Verb: verb, Stream: true})); err != nil {
 			return err
-		}
-		if f.Twice {
-			if err := from.SendMsg(&m); err != nil {
-				return err
-			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type counter struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	versions chan struct{}
+	stay     bool // its stream does not end by itself
 }
 
 func (c *counter) Version(_ context.Context, r *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -34,11 +36,14 @@ func (c *counter) Version(_ context.Context, r *runtimeapi.VersionRequest) (*run
 	return &runtimeapi.VersionResponse{RuntimeName: "counter", Version: r.GetVersion()}, nil
 }
 
-func (*counter) GetContainerEvents(_ *runtimeapi.GetEventsRequest, s grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+func (c *counter) GetContainerEvents(_ *runtimeapi.GetEventsRequest, s grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	for _, id := range []string{"a", "b"} {
 		if err := s.Send(&runtimeapi.ContainerEventResponse{ContainerId: id}); err != nil {
 			return err
 		}
+	}
+	if c.stay {
+		<-s.Context().Done()
 	}
 	return nil
 }
@@ -103,7 +108,7 @@ func TestCalls(t *testing.T) {
 			c := &counter{versions: make(chan struct{}, 10)}
 			p, client := start(t, c)
 			p.Set(func(call faultpoint.Call) faultpoint.Fault {
-				if call != (faultpoint.Call{Verb: "Version"}) {
+				if call.Verb != "Version" || call.Stream || !call.Names(test.version) || call.Names("v2") {
 					t.Errorf("call %+v", call)
 				}
 				return test.fault
@@ -129,7 +134,6 @@ func TestCalls(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	p, client := start(t, &counter{})
 	for name, test := range map[string]struct {
 		fault faultpoint.Fault
 		want  string
@@ -137,20 +141,34 @@ func TestEvents(t *testing.T) {
 		"none":  {faultpoint.Fault{}, "ab"},
 		"lost":  {faultpoint.Fault{Lose: true}, ""},
 		"twice": {faultpoint.Fault{Twice: true}, "aabb"},
+		"late":  {faultpoint.Fault{Late: true}, "ba"},
+		"again": {faultpoint.Fault{Again: time.Millisecond}, "aabb"},
+		"never": {faultpoint.Fault{Fail: status.Error(codes.Unavailable, "not now")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Set(func(faultpoint.Call) faultpoint.Fault { return test.fault })
+			p, client := start(t, &counter{stay: test.fault.Again > 0})
+			p.Set(func(c faultpoint.Call) faultpoint.Fault {
+				if !c.Stream && test.fault.Fail == nil {
+					return faultpoint.Fault{}
+				}
+				return test.fault
+			})
 			stream, err := client.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := ""
-			for {
+			for len(got) < len(test.want) || test.fault.Again == 0 { // the runtime ends it when that does not
 				event, err := stream.Recv()
 				if err != nil {
 					break
 				}
 				got += event.GetContainerId()
+			}
+			if test.fault.Again > 0 { // in whatever order
+				letters := []byte(got)
+				slices.Sort(letters)
+				got = string(letters)
 			}
 			if got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
