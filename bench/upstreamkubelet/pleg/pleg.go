@@ -49,8 +49,8 @@ func run(ctx context.Context) error {
 	var o options
 	flag.StringVar(&o.page, "page", "", "Markdown page to write the tables into; empty: none")
 	flag.IntVar(&o.rounds, "rounds", 11, "how often each relist is measured; the least counts")
-	flag.DurationVar(&o.settle, "settle", 3*time.Minute, "how long both sides run before they count as idle")
-	flag.DurationVar(&o.idle, "idle", 2*time.Minute, "how long idle sides are watched")
+	flag.DurationVar(&o.settle, "settle", 4*time.Minute, "how long both sides run before they count as idle")
+	flag.DurationVar(&o.idle, "idle", 3*time.Minute, "how long idle sides are watched")
 	flag.StringVar(&o.side, "idle-side", "", "of use to the command itself: measure one side, and print the CPU time of a minute")
 	flag.Parse()
 	if o.side != "" {
