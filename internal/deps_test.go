@@ -60,6 +60,7 @@ var kinds = map[string]string{
 	"internal/logging":                "leaf",
 	"internal/mounttree":              "leaf",
 	"internal/manifest":               "leaf",
+	"internal/podrun":                 "stage",
 	"internal/manifestdir":            "stage",
 	"internal/manifesturl":            "stage",
 	"internal/manifestdiff":           "leaf",

@@ -148,6 +148,9 @@ func (d *decoder) identify(root *value) (kind, bool) {
 	if k.namespaced {
 		d.key.Namespace = cmp.Or(d.key.Namespace, DefaultNamespace)
 	}
+	if prefix := meta.str("generateName"); d.key.Name == "" && prefix != "" && d.parser.name != nil {
+		d.key.Name = d.parser.name(prefix)
+	}
 	if d.key.Name == "" {
 		line, col := root.locate("metadata.name")
 		d.fault(line, col, ReasonInvalid, "metadata.name", "required", "", d.nameHint(root))
@@ -195,6 +198,7 @@ func (d *decoder) written(root *value, k kind) json.RawMessage {
 		if k.namespaced {
 			meta["namespace"] = d.key.Namespace
 		}
+		meta["name"] = d.key.Name
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b) // sorts the keys of maps

@@ -102,6 +102,13 @@ type Reading struct {
 type Parser struct {
 	scheme *runtime.Scheme
 	kinds  map[string]kind
+	name   func(prefix string) string // nil: every object is written with its name
+}
+
+// Naming returns a parser that takes generateName, too: name makes a whole name
+// of it. It is for files that are read once.
+func (p *Parser) Naming(name func(prefix string) string) *Parser {
+	return &Parser{scheme: p.scheme, kinds: p.kinds, name: name}
 }
 
 // Parse reads one file. The name is used for messages and to tell JSON

@@ -235,3 +235,19 @@ func TestFaultIdentity(t *testing.T) {
 		})
 	}
 }
+
+// TestNaming reads a file that is read once.
+func TestNaming(t *testing.T) {
+	const text = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: t-}\nspec: {containers: [{name: app, image: i}]}\n"
+	p := New().Naming(func(prefix string) string { return prefix + "x" })
+	r := p.Parse("f.yaml", []byte(text))
+	if len(r.Faults) > 0 || len(r.Documents) != 1 {
+		t.Fatalf("got %d documents, %v", len(r.Documents), r.Faults)
+	}
+	if got, want := r.Documents[0].Key.String(), "Pod default/t-x"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := r.Documents[0].Meta().GetName(); got != "t-x" {
+		t.Errorf("the object's name is %q", got)
+	}
+}

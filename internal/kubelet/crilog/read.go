@@ -47,6 +47,9 @@ type Options struct {
 	// Running reports whether the container still writes; following ends once
 	// it does not and all is written. nil: do not follow.
 	Running func() bool
+	// Wake makes a follower look at once whether the container still writes; nil:
+	// it looks once a second, and when the file changes.
+	Wake <-chan struct{}
 }
 
 // Read writes a log as opts says and returns when it is done, when the limit
@@ -162,6 +165,7 @@ func (r *reader) run(ctx context.Context) error {
 			maybeRotated = true
 		case <-settled:
 			maybeRotated = true
+		case <-r.Wake:
 		case event := <-changed:
 			maybeRotated = event.Op != fsnotify.Write
 		case err := <-failed:
