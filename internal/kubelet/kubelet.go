@@ -203,6 +203,10 @@ func (k *Kubelet) APISource() podsource.State { return k.api.State() }
 // Pods returns the node's pods with their status as last computed.
 func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }
 
+// Ending reports whether a pod is being ended: one that is wanted starts anew
+// after that.
+func (k *Kubelet) Ending(uid types.UID) bool { return k.workers.IsTerminating(uid) }
+
 // StopPods stops every pod on the runtime, each within its grace period, and
 // removes its sandbox. Run must have ended; the API and the pods' volumes stay
 // as they are, so that the next Run starts the same pods again.

@@ -43,7 +43,7 @@ func (n *node) report(context.Context) control.Report {
 		r.Faults = append(r.Faults, control.Fault{Message: err.Error()})
 	}
 	for _, pod := range n.kubelet.Pods() {
-		p := reportPod(pod)
+		p := reportPod(pod, n.kubelet.Ending(pod.UID))
 		r.Pods = append(r.Pods, p)
 		if p.Reason != "" && p.Message != "" {
 			r.Faults = append(r.Faults, control.Fault{Object: "Pod " + p.Namespace + "/" + p.Name, Message: p.Reason + ": " + p.Message})
@@ -63,8 +63,9 @@ func (n *node) report(context.Context) control.Report {
 	return r
 }
 
-// reportPod makes a line of the report from a pod and its status.
-func reportPod(pod *v1.Pod) control.Pod {
+// reportPod makes a line of the report from a pod and its status. ending is
+// whether its containers are being ended, by order.
+func reportPod(pod *v1.Pod, ending bool) control.Pod {
 	p := control.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, Source: staticpod.Source(pod),
 		Phase: string(pod.Status.Phase), Reason: pod.Status.Reason, Message: pod.Status.Message,
@@ -83,6 +84,11 @@ func reportPod(pod *v1.Pod) control.Pod {
 		if c.Ready {
 			p.Ready++
 		}
+	}
+	if over := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed; ending && !over {
+		// Of a pod that left and came back, the status is still that of the one
+		// before.
+		p.Reason, p.Message = "Terminating", ""
 	}
 	return p
 }
