@@ -44,9 +44,9 @@ type Request struct {
 	Code int    // of the answer
 }
 
-// Requests returns what the node has asked about a resource, such as pods, in all
-// lives of its agent and of the API server, in the order in which it was answered.
-// An answer that the API server was killed over is not among them.
+// Requests returns what the node has asked about a resource, such as pods, or "" for
+// all, in all lives of its agent and of the API server, in the order in which it
+// was answered. An answer that the API server was killed over is not among them.
 func (n *Node) Requests(resource string) []Request {
 	n.t.Helper()
 	data, err := os.ReadFile(n.audit)
@@ -58,7 +58,7 @@ func (n *Node) Requests(resource string) []Request {
 		if err := json.Unmarshal(line, &e); err != nil {
 			continue // cut short by a kill
 		}
-		mine := e.User.Username == "system:node:"+n.Name && e.ObjectRef != nil && e.ObjectRef.Resource == resource
+		mine := e.User.Username == "system:node:"+n.Name && (resource == "" || e.ObjectRef != nil && e.ObjectRef.Resource == resource)
 		if !mine || seen[string(e.AuditID)] || e.ResponseStatus == nil {
 			continue
 		}

@@ -122,3 +122,25 @@ func TestOlderServer(t *testing.T) {
 		t.Errorf("whole sets: %s, want %s", got, want)
 	}
 }
+
+// TestFrozen: an API server that hangs loses the connections of the node. The
+// watch goes on where it was once the server does.
+func TestFrozen(t *testing.T) {
+	// The agent finds a dead connection sooner than by the defaults, 45 s.
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "2")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
+	n := joined.Start(t, joined.Config{})
+	n.Run(joined.Pod("web"))
+	before := n.Running()
+	n.Freeze(controlplane.APIServer)
+	awaitOutage(n)
+	n.Thaw(controlplane.APIServer)
+	mark(t, n, "thawed")
+	awaitNoOutage(n)
+	if got := joined.Lists(n.Requests("pods")); len(got) != 1 {
+		t.Errorf("the whole set was asked for %d times, want once: %+v", len(got), got)
+	}
+	if after := n.Running(); !maps.Equal(after, before) {
+		t.Errorf("containers %v, before %v", after, before)
+	}
+}

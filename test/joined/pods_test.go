@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,26 @@ func TestPods(t *testing.T) {
 	t.Run("a static pod has a mirror", func(t *testing.T) { testMirror(t, n.In(t)) })
 	t.Run("of a static pod's name", func(t *testing.T) { testDuplicate(t, n.In(t)) })
 	n.AwaitNoLeaks(uids(t, n)...)
+	checkRights(t, n.Requests(""))
+}
+
+// checkRights fails the test if the node was refused anything but for a moment:
+// the server may learn of a pod, which gives the node rights, after the node does.
+func checkRights(t *testing.T, requests []joined.Request) {
+	t.Helper()
+	refused := map[string]joined.Request{}
+	for _, r := range requests {
+		path, _, _ := strings.Cut(r.URI, "?")
+		switch r.Code {
+		case http.StatusForbidden, http.StatusUnauthorized:
+			refused[r.Verb+" "+path] = r
+		default:
+			delete(refused, r.Verb+" "+path)
+		}
+	}
+	for _, r := range refused {
+		t.Errorf("the node may not %s %s: %d", r.Verb, r.URI, r.Code)
+	}
 }
 
 // uids returns the pods that the node has.
