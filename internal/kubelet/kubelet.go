@@ -198,7 +198,13 @@ func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault {
 }
 
 // APISource tells how the source "api" is.
-func (k *Kubelet) APISource() podsource.State { return k.api.State() }
+func (k *Kubelet) APISource() podsource.State {
+	s := k.api.State()
+	if answered, ok := k.checkpoint.Since(); ok {
+		s.RestoredFrom = answered
+	}
+	return s
+}
 
 // Pods returns the node's pods with their status as last computed.
 func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }

@@ -69,6 +69,9 @@ func apiSource(address string, pods []*v1.Pod, s podsource.State) control.Source
 		LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
 		Objects: []control.SourceObject{}, Faults: []control.Fault{},
 	}
+	if source.State == control.SourceRestored && !s.RestoredFrom.IsZero() {
+		source.Message = fmt.Sprintf("pods run from the checkpoint of %s: %s", s.RestoredFrom.UTC().Format(time.RFC3339), cmp.Or(s.Failed, "no answer yet"))
+	}
 	for _, pod := range pods {
 		if staticpod.Source(pod) == staticpod.SourceAPI {
 			source.Objects = append(source.Objects, control.SourceObject{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name})

@@ -127,6 +127,10 @@ func TestAPISource(t *testing.T) {
 			t.Errorf("%+v: got %q, want %q", state, got, want)
 		}
 	}
+	restored := apiSource("", nil, podsource.State{Restored: true, RestoredFrom: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Failed: "away"})
+	if got, want := restored.Message, "pods run from the checkpoint of 2026-01-02T03:04:05Z: away"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // TestManifestFolderIsMadeOnce holds that a folder that is away at a start is

@@ -41,6 +41,8 @@ func TestOffline(t *testing.T) {
 	app, gone, ends := n.Run(pod("app")), n.Run(pod("gone")), n.Run(pod("ends"))
 	n.awaitKept(app, gone, ends)
 	t.Run("it starts its pods, and takes up what changed meanwhile", func(t *testing.T) { n.in(t).reconnects(app, gone, ends) })
+	t.Run("an API server that hangs is as good as away", func(t *testing.T) { n.in(t).hangs() })
+	t.Run("a pod that has ended does not run again", func(t *testing.T) { n.in(t).ended() })
 	t.Run("a damaged file costs only its pod", func(t *testing.T) { n.in(t).damaged(app) })
 	t.Run("a checkpoint that is too old starts nothing", func(t *testing.T) { n.in(t).tooOld(app) })
 	t.Run("with another key nothing starts until the API is back", func(t *testing.T) { n.in(t).anotherKey(app) })
@@ -257,6 +259,55 @@ func (n *offline) awaitForgotten(pods ...*v1.Pod) {
 		}
 		return err == nil, err
 	})
+}
+
+func (n *offline) hangs() {
+	n.Reboot()
+	n.Freeze(controlplane.APIServer)
+	n.StartAgent()
+	n.awaitReport("the pod is ready", readies("app ready"))
+	before := n.Running()
+	n.Thaw(controlplane.APIServer)
+	n.AwaitSynced()
+	n.awaitReport("it still is", readies("app ready"))
+	if after := n.Running(); !maps.Equal(before, after) {
+		n.t.Errorf("containers %v, before the API was back %v", after, before)
+	}
+}
+
+func (n *offline) ended() {
+	p := joined.Pod("job", "sleep", "10ms")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	p = n.Create(p)
+	n.AwaitPod("job", "has ended", func(p *v1.Pod) error {
+		if p.Status.Phase != v1.PodSucceeded {
+			return fmt.Errorf("%s", p.Status.Phase)
+		}
+		return nil
+	})
+	n.awaitKept(p)
+	n.bootWithoutAPI()
+	ended := func(r joined.Report) bool {
+		return slices.Equal(show(r.Pods), []string{"app ready", "job"}) &&
+			slices.ContainsFunc(r.Pods, func(p *v1.Pod) bool { return p.Name == "job" && p.Status.Phase == v1.PodSucceeded })
+	}
+	n.awaitReport("the job is known as ended", ended)
+	n.Resume(controlplane.APIServer)
+	n.AwaitSynced()
+	all, err := n.Containers(n.t.Context())
+	n.must(err)
+	runs := 0
+	for _, c := range all {
+		if c.UID == p.UID {
+			runs++
+		}
+	}
+	if runs != 1 {
+		n.t.Errorf("%d containers of the job, want the one that ended", runs)
+	}
+	n.Delete("job")
+	n.AwaitGone("job", p.UID)
+	n.awaitForgotten(p)
 }
 
 func (n *offline) damaged(app *v1.Pod) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -75,6 +77,8 @@ type world struct {
 	made    int // UIDs that the API gave; guarded by the API's lock
 	dir     string
 	agent   *agent
+	keeps   bool        // the agent keeps the API's pods for a start without it
+	away    atomic.Bool // the API does not answer
 }
 
 // An agent is one run of the parts.
@@ -85,7 +89,7 @@ type agent struct {
 	done    chan error
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, options ...func(*world)) *world {
 	w := &world{t: t, runtime: crifake.Start(t), api: fake.NewClientset(), dir: t.TempDir()}
 	w.runtime.AddImage("demo")
 	w.api.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -96,6 +100,15 @@ func newWorld(t *testing.T) *world {
 		}
 		return false, nil, nil
 	})
+	w.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return w.away.Load(), nil, errAway
+	})
+	w.api.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return w.away.Load(), nil, errAway
+	})
+	for _, option := range options {
+		option(w)
+	}
 	w.runtime.SetEvents(true)
 	w.start()
 	t.Cleanup(w.stop)
@@ -134,13 +147,21 @@ func (w *world) start() {
 		Log: log, Pods: w.api.CoreV1(), Node: node,
 		NodeUID: func(context.Context) (types.UID, error) { return "node-uid", nil },
 	})
+	published := func() {}
 	a.loop = syncloop.New(syncloop.Config{
-		Log: log, Desired: desired.New("file", "api"), Workers: a.workers, Statuses: statuses, Store: statuses,
+		Published: func() { published() },
+		Log:       log, Desired: desired.New("file", "api"), Workers: a.workers, Statuses: statuses, Store: statuses,
 		Runtime: generator, Mirrors: mirrors, Recorder: recorder, Events: generator.Events(), Ended: a.workers.Ended(),
 	})
-	api := podsource.NewAPI(podsource.APIConfig{Node: node, Client: w.api, Deliver: a.loop.Deliver, Log: log})
-
 	var parts rungroup.Group
+	source := podsource.APIConfig{Node: node, Client: w.api, Deliver: a.loop.Deliver, Log: log}
+	if w.keeps {
+		keeper := w.keeper(a, cache, generator)
+		source.Restore, published = keeper.Restore, keeper.Poke
+		parts.Add("checkpoint", keeper.Run)
+	}
+	api := podsource.NewAPI(source)
+
 	parts.Add("statuses", statuses.Run)
 	parts.Add("mirrors", mirrors.Run)
 	parts.Add("pleg", generator.Run)

@@ -124,6 +124,9 @@ func (c *Checkpointer) Restored(uid types.UID) bool {
 // Since returns as of when the node runs its pods from the checkpoint. ok is
 // false if it does not, because the API has answered.
 func (c *Checkpointer) Since() (answered time.Time, ok bool) {
+	if c == nil {
+		return time.Time{}, false
+	}
 	c.mu.Lock()
 	r := c.mu.restored
 	c.mu.Unlock()

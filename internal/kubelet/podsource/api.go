@@ -77,6 +77,9 @@ type State struct {
 	Pods int
 	// Restored is true while an earlier run's pods stand in for the server's.
 	Restored bool
+	// RestoredFrom is as of when an earlier run remembers them; zero: not known
+	// here.
+	RestoredFrom time.Time
 }
 
 // State returns how the source is.
