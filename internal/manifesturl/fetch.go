@@ -87,7 +87,7 @@ func (c *client) request(ctx context.Context, to target, known validators, most 
 			return response{}, err
 		}
 		if !isRedirect(resp.StatusCode) {
-			return read(ctx, resp, known, most)
+			return take(ctx, resp, known, most)
 		}
 		resp.Body.Close() // its content does not matter
 		if next, err = redirected(to, next, resp); err != nil {
@@ -205,8 +205,8 @@ func (c *client) prepare(ctx context.Context, to target, next *url.URL, known va
 	return req, nil
 }
 
-// read takes an answer in, or says why it is none.
-func read(ctx context.Context, resp *http.Response, known validators, most int64) (response, error) {
+// take takes an answer in, or says why it is none.
+func take(ctx context.Context, resp *http.Response, known validators, most int64) (response, error) {
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusNotModified && known != (validators{}):

@@ -123,6 +123,19 @@ func (s state) finish(prev state, now time.Time) state {
 	return s
 }
 
+// failed says why there is no good answer now, and since when.
+func (s state) failed() (why string, since time.Time) {
+	for _, f := range s.set.Faults {
+		if s.outage != nil && f.Same(*s.outage) {
+			return f.Message, f.Since
+		}
+	}
+	if s.doubtful && len(s.set.Faults) > 0 {
+		return "the answer may be cut off, so nothing goes: " + s.set.Faults[0].String(), s.set.Faults[0].Since
+	}
+	return "", time.Time{}
+}
+
 // sinceWhen sorts faults and gives each the time at which it was first seen.
 func sinceWhen(faults, before []manifest.Fault, now time.Time) []manifest.Fault {
 	since := make(map[manifest.Fault]time.Time, len(before))

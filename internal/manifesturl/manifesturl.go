@@ -68,9 +68,10 @@ type State struct {
 	Set
 	// Address is the URL without secrets.
 	Address string
-	// Failing is whether the last request brought no answer, or one that may be
-	// a part of what was meant; Faults say why.
-	Failing bool
+	// Failed is why there is no good answer now: none came, or one that may be a
+	// part of what was meant. Since is since when. Empty and zero: there is one.
+	Failed string
+	Since  time.Time
 	// Restored is whether the documents are the last good copy from the disk: the
 	// URL has not answered since the start.
 	Restored bool
@@ -274,11 +275,12 @@ func (u *URL) note() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := &u.mu.state
-	s.Set, s.Failing, s.ETag = u.state.set, u.state.outage != nil || u.state.doubtful, u.known.ETag
+	s.Set, s.ETag = u.state.set, u.known.ETag
+	s.Failed, s.Since = u.state.failed()
 	if u.state.outage == nil {
 		s.Restored = false
 	}
-	if !s.Failing {
+	if s.Failed == "" {
 		s.LastGood = time.Now()
 		u.metrics.good(s.LastGood)
 	}

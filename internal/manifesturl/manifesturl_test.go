@@ -262,7 +262,7 @@ func TestNothingRemoves(t *testing.T) {
 					f = follow(t, source, withState(file), withChecks)
 					f.faulty(test.want)
 				}
-				if got := f.url.State(); !got.Failing || got.LastGood.IsZero() || got.Restored != (restart && got.Faults[0].Line == 0) {
+				if got := f.url.State(); got.Failed == "" || got.LastGood.IsZero() || got.Restored != (restart && got.Faults[0].Line == 0) {
 					t.Errorf("state: %+v", got)
 				}
 				s.serve(text(twoPods))
@@ -270,7 +270,7 @@ func TestNothingRemoves(t *testing.T) {
 				if set := f.lost("a", "b"); set != "" {
 					t.Errorf("published %q", set)
 				}
-				if got := f.url.State(); got.Failing || got.Restored || len(got.Faults) != 0 {
+				if got := f.url.State(); got.Failed != "" || got.Restored || len(got.Faults) != 0 {
 					t.Errorf("state: %+v", got)
 				}
 			})
@@ -450,10 +450,16 @@ func TestRestart(t *testing.T) {
 	s.Close() // no network
 	f = follow(t, Source{URL: s.URL}, withState(file))
 	f.want("a=1* b=1* !Unreadable")
-	if got := f.url.State(); !got.Restored || !got.Failing || got.LastGood.IsZero() || got.Address != s.URL {
+	if got := f.url.State(); !got.Restored || got.Failed == "" || got.LastGood.IsZero() || got.Address != s.URL {
 		t.Errorf("state: %+v", got)
 	}
 	f.stop()
+	if got, err := Saved(file, parser); err != nil || len(got.Documents) != 2 || got.Address != s.URL || got.LastGood.IsZero() || !got.Known {
+		t.Errorf("saved: %+v, %v", got, err)
+	}
+	if got, err := Saved(file+".none", parser); err != nil || got.Known {
+		t.Errorf("nothing saved: %+v, %v", got, err)
+	}
 
 	// News that came while nobody looked: what went is never published.
 	other := newSite(t, httptest.NewServer)
@@ -505,6 +511,9 @@ func TestStateFileErrors(t *testing.T) {
 			s.serve(status(500))
 			file := filepath.Join(t.TempDir(), "state.json")
 			must(t, os.WriteFile(file, []byte(content), 0o600))
+			if _, err := Saved(file, parser); err == nil {
+				t.Error("Saved: no error")
+			}
 			f := follow(t, Source{URL: s.URL}, withState(file))
 			f.want("!Unreadable ?")
 			s.serve(text(twoPods))

@@ -70,28 +70,58 @@ func (u *URL) restore() error {
 	return nil
 }
 
-// load reads the state file, all of it or nothing.
-func (u *URL) load() (stateFile, map[manifest.Key]entry, error) {
-	var s stateFile
-	data, err := os.ReadFile(u.cfg.StateFile)
+// Saved returns what a state file remembers, for a node that no process runs: the
+// documents, their address and when it last answered. Without a file nothing is
+// known.
+func Saved(path string, parser *manifest.Parser) (State, error) {
+	s, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, nil
+	}
 	if err != nil {
-		return s, nil, err
+		return State{}, err
+	}
+	saved := State{Address: s.Address, Restored: true, LastGood: s.Answered, ETag: s.ETag, Set: Set{Known: true}}
+	for _, sd := range s.Documents {
+		d, err := parser.Restore(sd.File, sd.Line, sd.Written)
+		if err != nil {
+			return State{}, fmt.Errorf("%s: %w", path, err)
+		}
+		saved.Documents = append(saved.Documents, d)
+	}
+	return saved, nil
+}
+
+func read(path string) (stateFile, error) {
+	var s stateFile
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return s, err
 	}
 	// The version first: what follows is its own.
 	var head struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return s, nil, fmt.Errorf("%s: %w", u.cfg.StateFile, err)
+		return s, fmt.Errorf("%s: %w", path, err)
 	}
 	if head.Version > stateVersion {
-		return s, nil, fmt.Errorf("%s has version %d, and this release reads %d: %w", u.cfg.StateFile, head.Version, stateVersion, errNewer)
+		return s, fmt.Errorf("%s has version %d, and this release reads %d: %w", path, head.Version, stateVersion, errNewer)
 	}
 	if head.Version < 1 {
-		return s, nil, fmt.Errorf("%s has no version that this release reads: %d", u.cfg.StateFile, head.Version)
+		return s, fmt.Errorf("%s has no version that this release reads: %d", path, head.Version)
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		return s, nil, fmt.Errorf("%s: %w", u.cfg.StateFile, err)
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// load reads the state file, all of it or nothing.
+func (u *URL) load() (stateFile, map[manifest.Key]entry, error) {
+	s, err := read(u.cfg.StateFile)
+	if err != nil {
+		return s, nil, err
 	}
 	answers, err := u.verify(s.Signed)
 	if err != nil {

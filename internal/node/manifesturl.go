@@ -6,9 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 )
@@ -43,7 +47,7 @@ func (n *node) prepareManifestURL(parser *manifest.Parser) (err error) {
 		return nil
 	}
 	n.manifestURL, err = manifesturl.New(manifesturl.Config{
-		Source: n.cfg.ManifestURL, Node: n.cfg.NodeName, StateFile: n.in.Path("state", "manifest-url.json"),
+		Source: n.cfg.ManifestURL, Node: n.cfg.NodeName, StateFile: urlState(n.in),
 		Parser: parser, Check: n.kubelet.CheckURLManifest, Log: n.log.With("part", partManifestURL), Metrics: n.metrics, Publish: n.publishURL,
 	})
 	return err
@@ -59,4 +63,34 @@ func (n *node) publishURL(_ context.Context, set manifesturl.Set) {
 	case n.readURL <- set.Known:
 	default: // it was read before
 	}
+}
+
+// urlState is where the last good answer of the manifest URL is kept.
+func urlState(in *instance.Instance) string { return in.Path("state", "manifest-url.json") }
+
+// urlSource tells about the manifest URL.
+func urlSource(node string, s manifesturl.State) control.Source {
+	answered := s.LastGood
+	if s.Restored {
+		answered = time.Time{} // in an earlier run
+	}
+	return control.Source{
+		Name: staticpod.SourceHTTP, Place: s.Address, State: sourceState(answered, s.Failed, s.Known), LastGood: s.LastGood, Message: s.Failed, Since: s.Since,
+		Objects: sourceObjects(s.Documents, s.Kept, node), Faults: reportFaults(s.Faults),
+	}
+}
+
+// offlineURL tells what the disk knows of the manifest URL of a node that no
+// process runs.
+func offlineURL(in *instance.Instance, url manifesturl.Source, node string) []control.Source {
+	if !url.IsSet() {
+		return nil
+	}
+	saved, err := manifesturl.Saved(urlState(in), manifest.New())
+	source := urlSource(node, saved)
+	source.Place, source.Message = url.Address(), "no process runs this node"
+	if err != nil {
+		source.Message = err.Error()
+	}
+	return []control.Source{source}
 }

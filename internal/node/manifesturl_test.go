@@ -6,6 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/manifest"
+	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 )
 
 func loadURL(t *testing.T, sections string) (Config, error) {
@@ -60,5 +66,54 @@ func TestManifestURLErrors(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+func TestURLSource(t *testing.T) {
+	now := time.Now()
+	docs := manifest.New().Parse("", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n")).Documents
+	docs[0].File = "https://h/pods"
+	set := manifesturl.Set{Documents: docs, Known: true, Kept: []manifest.Key{docs[0].Key}}
+	got := urlSource("edge-1", manifesturl.State{Set: set, Address: "https://h/pods", Failed: "away", Since: now, LastGood: now})
+	want := control.Source{
+		Name: "http", Place: "https://h/pods", State: control.SourceFailing, LastGood: now, Message: "away", Since: now,
+		Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1", Place: "https://h/pods:1", Kept: true}},
+		Faults:  []control.Fault{},
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
+	}
+	for _, test := range []struct {
+		state manifesturl.State
+		want  control.SourceState
+	}{
+		{manifesturl.State{Failed: "away"}, control.SourceSilent},
+		{manifesturl.State{Set: set, Failed: "away", Restored: true, LastGood: now}, control.SourceRestored},
+		{manifesturl.State{Set: set, LastGood: now}, control.SourceGood},
+	} {
+		if got := urlSource("n", test.state).State; got != test.want {
+			t.Errorf("%+v: got %s, want %s", test.state, got, test.want)
+		}
+	}
+}
+
+func TestOfflineURL(t *testing.T) {
+	in := stopped(t, Config{NodeName: "edge-1", ManifestDir: "/m", ManifestURL: manifesturl.Source{URL: "https://h/pods?token=secret"}})
+	r, err := Offline(in)
+	if err != nil || len(r.Sources) != 2 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if s := r.Sources[1]; s.Name != "http" || s.Place != "https://h/pods" || s.State != control.SourceSilent {
+		t.Errorf("nothing saved: %+v", s)
+	}
+	text := `{"version":1,"answered":"2026-01-02T03:04:05Z","documents":[{"file":"https://h/pods","line":3,"written":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"default"},"spec":{}}}]}`
+	if err := os.WriteFile(urlState(in), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = Offline(in); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Sources[1]; s.State != control.SourceRestored || s.LastGood.IsZero() || len(s.Objects) != 1 || s.Objects[0].Pod != "web-edge-1" {
+		t.Errorf("one document saved: %+v", s)
 	}
 }

@@ -30,7 +30,7 @@ func Offline(in *instance.Instance) (*control.Report, error) {
 	name, dir := cmp.Or(last.NodeName, in.ID), cmp.Or(last.ManifestDir, in.ManifestDir())
 	return &control.Report{
 		Node: name, RootDir: in.Root, ID: in.ID, Kubeconfig: in.Kubeconfig(), ManifestDir: dir,
-		Sources: offlineSources(in, dir, name),
+		Sources: append(offlineSources(in, dir, name), offlineURL(in, last.ManifestURL, name)...),
 		Parts:   []control.Part{}, Pods: []control.Pod{}, Images: []control.Image{}, Faults: []control.Fault{{Message: message}},
 	}, nil
 }

@@ -19,10 +19,11 @@ import (
 
 // sources tells about every source of pods, in the order in which they win.
 func (n *node) sources() []control.Source {
-	return []control.Source{
-		folderSource(n.cfg.ManifestDir, n.cfg.NodeName, n.manifests.State()),
-		apiSource(n.api.Address(), n.kubelet.Pods(), n.kubelet.APISource()),
+	all := []control.Source{folderSource(n.cfg.ManifestDir, n.cfg.NodeName, n.manifests.State())}
+	if n.manifestURL != nil {
+		all = append(all, urlSource(n.cfg.NodeName, n.manifestURL.State()))
 	}
+	return append(all, apiSource(n.api.Address(), n.kubelet.Pods(), n.kubelet.APISource()))
 }
 
 // folderSource tells about the manifest folder.

@@ -172,6 +172,9 @@ func TestManifestURL(t *testing.T) {
 		kill(t, n.report().PID)
 		n.up()
 		shows("503 Service Unavailable")
+		if out, _ := n.try("sources"); wants(out, "http", "restored", server.URL+"/pods") != nil || strings.Contains(out, "hidden") {
+			t.Errorf("sources:\n%s", out)
+		}
 		if got := now(); got != before {
 			t.Errorf("containers changed:\n%swant\n%s", got, before)
 		}
