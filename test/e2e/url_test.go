@@ -215,9 +215,9 @@ func TestManifestURL(t *testing.T) {
 			t.Error(err)
 		}
 		other.remove("f.yaml")
-		other.eventually("it is gone", func() error {
-			if other.pod("f-edge-2") != nil {
-				return errors.New("the pod is still there")
+		other.eventually("it has ended", func() error {
+			if pods := other.report().Pods; len(pods) != 0 {
+				return fmt.Errorf("%+v", pods)
 			}
 			return nil
 		})
