@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,6 +268,13 @@ func TestSteppedClock(t *testing.T) {
 			}
 			if err := w.Healthy(); err != nil {
 				t.Error(err)
+			}
+			// Our own moments do not go by the wall clock, which nobody can set here.
+			got, _ := w.cache.Get("0")
+			for what, moment := range map[string]time.Time{"the last list": w.health.lastList(), "the status": got.Time} {
+				if !strings.Contains(moment.String(), " m=") {
+					t.Errorf("the moment of %s, %v, has no reading of the monotonic clock", what, moment)
+				}
 			}
 		})
 	}

@@ -105,12 +105,18 @@ func (g *Generator) failing() int {
 
 // age returns how old the last good list is, or 0 if there was none.
 func (g *Generator) age() time.Duration {
-	g.health.mu.Lock()
-	defer g.health.mu.Unlock()
-	if g.health.listed.IsZero() {
+	listed := g.health.lastList()
+	if listed.IsZero() {
 		return 0
 	}
-	return time.Since(g.health.listed)
+	return time.Since(listed)
+}
+
+// lastList returns when the last good list began, or zero if there was none.
+func (h *health) lastList() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.listed
 }
 
 func (h *health) callsLocked(d time.Duration) []Call {

@@ -149,6 +149,14 @@ func TestListPace(t *testing.T) {
 		if diff := cmp.Diff([]int{1, 1, 1, 1, 1}, got); diff != "" {
 			t.Errorf("lists while nothing is missing (-want +got):\n%s", diff)
 		}
+		time.Sleep(20 * time.Second) // the next one is far
+		runtime.set("a", "d", observed.Running)
+		runtime.tell("a", "d")
+		r.wantEvents(t, "a changed")
+		got = []int{lists(9500 * time.Millisecond), lists(time.Second), lists(19 * time.Second), lists(time.Second)}
+		if diff := cmp.Diff([]int{0, 1, 0, 1}, got); diff != "" {
+			t.Errorf("lists after a pod changed (-want +got):\n%s", diff)
+		}
 		runtime.set("a", "c", observed.Exited)
 		for len(r.received()) == 0 {
 			time.Sleep(time.Second)

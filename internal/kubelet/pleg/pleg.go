@@ -60,9 +60,9 @@ type Config struct {
 	// upstream.
 	Period time.Duration
 	// SlowPeriod is Period while there is an event stream. It doubles with every
-	// list that finds nothing that the stream did not tell, up to IdlePeriod:
-	// the longest that a missing event stays unseen. Default 10 seconds and 90
-	// seconds, but half of Threshold at most.
+	// list that finds nothing that the stream did not tell, up to IdlePeriod, the
+	// longest that a missing event stays unseen, and begins anew when a pod
+	// changes. Default 10 and 90 seconds, but half of Threshold at most.
 	SlowPeriod, IdlePeriod time.Duration
 	// Threshold is the age of the last good list from which on Healthy returns
 	// an error. Default 3 minutes, as upstream. A value below twice Period

@@ -30,6 +30,7 @@ type loop struct {
 	distrustTil time.Time
 	slow        time.Duration // from a list to the next while the stream is relied on
 	slowly      bool          // the last list was waited for as long as that
+	notBefore   time.Time     // slow lists do not come earlier
 
 	lists       chan listAnswer    // unbuffered, as the next one
 	inspections chan inspectAnswer // the loop outlives who sends here, or their ctx is done
@@ -107,10 +108,26 @@ func (l *loop) start(ctx context.Context, calls *sync.WaitGroup) time.Duration {
 
 // nextList returns when the next list is due.
 func (l *loop) nextList(now time.Time) time.Time {
-	if l.relies(now) {
-		return l.listEnded.Add(l.slow)
+	if !l.relies(now) {
+		return l.listEnded.Add(l.cfg.Period)
 	}
-	return l.listEnded.Add(l.cfg.Period)
+	if due := l.listEnded.Add(l.slow); due.After(l.notBefore) {
+		return due
+	}
+	return l.notBefore
+}
+
+// quicken makes lists as frequent as when the stream was new: something
+// happens, and that is when an event may be missing. It brings no list at once.
+func (l *loop) quicken(now time.Time) {
+	if l.slow == l.cfg.SlowPeriod {
+		return
+	}
+	l.notBefore = l.nextList(now)
+	if soon := now.Add(l.cfg.SlowPeriod); soon.Before(l.notBefore) {
+		l.notBefore = soon
+	}
+	l.slow = l.cfg.SlowPeriod
 }
 
 // relies reports whether lists are slow: there is a stream that can be relied
@@ -128,7 +145,7 @@ func (l *loop) reliableSince(now time.Time) time.Time {
 	switch {
 	case l.stream.opened.IsZero():
 		return time.Time{}
-	case !l.stream.heard.IsZero():
+	case !l.stream.heard.IsZero() && l.stream.heard.Before(settled):
 		return l.stream.heard
 	case settled.Before(now):
 		return settled
@@ -312,6 +329,7 @@ func (l *loop) takeInspection(answer inspectAnswer) {
 	p.byList = false
 	l.cfg.Cache.Set(p.uid, l.keepIPs(answer.status), nil, answer.began)
 	if changed || failedBefore {
+		l.quicken(now)
 		p.told = true
 		l.out.push(observed.Event{UID: p.uid, Kind: observed.PodChanged})
 	}
@@ -323,6 +341,7 @@ func (l *loop) gone(p *slot, at time.Time) {
 	l.health.setFailing(p.uid, time.Time{})
 	l.known.drop(p.uid)
 	if p.told {
+		l.quicken(time.Now())
 		l.out.push(observed.Event{UID: p.uid, Kind: observed.PodGone})
 	}
 	p.seen, p.told = nil, false
