@@ -13,6 +13,7 @@ import (
 // gives no events, changes are still seen by replaced, and by the period.
 type watch struct {
 	log     *slog.Logger
+	begin   func() (*fsnotify.Watcher, error)
 	watcher *fsnotify.Watcher // nil: not started, or not to be had
 	dirs    map[string]bool   // watched, and whether every name in it matters
 	read    reading           // what was last read
@@ -20,7 +21,7 @@ type watch struct {
 }
 
 func newWatch(log *slog.Logger) *watch {
-	return &watch{log: log, dirs: map[string]bool{}}
+	return &watch{log: log, begin: fsnotify.NewWatcher, dirs: map[string]bool{}}
 }
 
 func (w *watch) events() <-chan fsnotify.Event {
@@ -69,7 +70,7 @@ func (w *watch) matters(path string) bool {
 }
 
 func (w *watch) open() {
-	watcher, err := fsnotify.NewWatcher()
+	watcher, err := w.begin()
 	if err != nil {
 		w.warn(err)
 		return
