@@ -450,6 +450,35 @@ func TestEditedWhileTheAgentWasDown(t *testing.T) {
 	})
 }
 
+// TestPutBackWithinGrace removes a manifest and puts it back while the pod is
+// still ending: the same UID starts again, once, when the old instance is gone.
+func TestPutBackWithinGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runtime.SetProgram("c", crifake.Program{IgnoresTerm: true})
+		web := pod("s1", "web", static)
+		w.files(web)
+		settle()
+		old := w.container("web")
+		w.files()
+		time.Sleep(time.Second)
+		w.files(web)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if all := w.runtime.Containers("default", "web", "c"); len(all) != 1 || all[0] != old {
+			t.Errorf("within the grace period: containers %v, want only %s", all, old)
+		}
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		if all := w.runtime.Containers("default", "web", "c"); len(all) != 1 || all[0] == old || w.running("web") != 1 {
+			t.Errorf("afterwards: containers %v, of which %d run; want one that is not %s", all, w.running("web"), old)
+		}
+		if got := w.state("web"); got != "Running ready restarts=0" {
+			t.Errorf("web = %s", got)
+		}
+	})
+}
+
 func TestManyPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

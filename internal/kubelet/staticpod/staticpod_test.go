@@ -50,6 +50,8 @@ func TestUIDOfText(t *testing.T) {
 		{"status and server fields", "a.yaml", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  resourceVersion: '1'\n  annotations: {kubernetes.io/config.hash: x}\nspec:\n  containers:\n  - name: c\n    image: i\nstatus: {phase: Running}\n", true},
 		{"a default written out", "a.yaml", pod + "  restartPolicy: Always\n", false},
 		{"image", "a.yaml", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: c\n    image: j\n", false},
+		{"arguments", "a.yaml", pod + "    args: [x]\n", false},
+		{"command", "a.yaml", pod + "    command: [x]\n", false},
 		{"label", "a.yaml", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  labels: {a: b}\nspec:\n  containers:\n  - name: c\n    image: i\n", false},
 	}
 	p := manifest.New()
