@@ -103,6 +103,12 @@ func TestFold(t *testing.T) {
 			{1, m{}, "x=1@a"},
 			{2000, m{}, ""},
 		}},
+		{"all are broken, and a new one comes", []step{
+			{0, m{"a": "x=1", "b": "z=1"}, "x=1@a z=1@b"},
+			{1, m{"a": "!", "b": "!"}, "x=1@a* z=1@b* !a !b"},
+			{9000, m{"a": "!", "b": "!", "c": "w=1"}, "w=1@c x=1@a* z=1@b* !a !b"},
+			{9000, m{"a": "!", "b": "z=1", "c": "w=1"}, "w=1@c x=1@a* z=1@b !a"},
+		}},
 		{"broken from the start", []step{
 			{0, m{"a": "!", "b": "w=1"}, "w=1@b !a"},
 		}},

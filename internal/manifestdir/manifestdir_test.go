@@ -216,6 +216,39 @@ func TestLinkToFileElsewhere(t *testing.T) {
 	r.want("x=3@b.yaml")
 }
 
+// A chain of links, a link to a folder among it: each may be changed.
+func TestLinkChain(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(other, "v1", "a.yaml"), configMap("x", "1"))
+	write(t, filepath.Join(other, "v2", "a.yaml"), configMap("x", "2"))
+	write(t, filepath.Join(other, "v3", "b.yaml"), configMap("x", "3"))
+	link := func(target, name string) {
+		t.Helper()
+		must(t, os.Symlink(target, name+".new"))
+		must(t, os.Rename(name+".new", name))
+	}
+	link("v1", filepath.Join(other, "current"))
+	link("current/a.yaml", filepath.Join(other, "second.yaml"))
+	link(filepath.Join(other, "second.yaml"), filepath.Join(dir, "a.yaml"))
+	link(filepath.Join(other, "current"), filepath.Join(dir, "nested"))
+	r := start(t, dir)
+	r.want("x=1@a.yaml !nested/a.yaml:duplicate")
+	link("v2", filepath.Join(other, "current"))
+	r.want("x=2@a.yaml !nested/a.yaml:duplicate")
+	link("v3/b.yaml", filepath.Join(other, "second.yaml"))
+	r.want("x=3@a.yaml !nested/a.yaml:duplicate")
+	link("v3", filepath.Join(other, "current"))
+	r.want("x=3@a.yaml !nested/b.yaml:duplicate")
+	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	r.want("x=3@nested/b.yaml")
+	// The link to the folder is pointed at another, and that is replaced.
+	link(filepath.Join(other, "v1"), filepath.Join(dir, "nested"))
+	r.want("x=1@nested/a.yaml")
+	must(t, os.Rename(filepath.Join(other, "v1"), filepath.Join(other, "v0")))
+	must(t, os.Rename(filepath.Join(other, "v2"), filepath.Join(other, "v1")))
+	r.want("x=2@nested/a.yaml")
+}
+
 // TestRemovedWhileDown reads the first set of a restart: what went meanwhile is
 // not in it, not even for the settle time.
 func TestRemovedWhileDown(t *testing.T) {
