@@ -60,7 +60,7 @@ func keyFile(t *testing.T, b byte) string {
 }
 
 // pod returns a pod that cannot start without a ConfigMap, a Secret, the token of
-// its service account, the cluster's certificate and the list of services.
+// its service account, the cluster's certificate, the list of services and the Node.
 func pod(name string) *v1.Pod {
 	p := joined.Pod(name)
 	c := &p.Spec.Containers[0]
@@ -69,6 +69,9 @@ func pod(name string) *v1.Pod {
 	p.Spec.Volumes = []v1.Volume{
 		{Name: "settings", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}}},
 		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "settings"}}},
+		{Name: "node", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{{
+			Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: c.Name, Resource: "limits.memory"},
+		}}}}},
 	}
 	return p
 }
@@ -188,6 +191,7 @@ func (n *offline) bootWithoutAPI() {
 }
 
 func (n *offline) reconnects(app, gone, ends *v1.Pod) {
+	memory := n.file(app, "downward-api", "node", "memory") // the node's allocatable
 	n.Reboot()
 	n.make("settings", "2") // while the node is off
 	now := int64(0)
@@ -204,6 +208,9 @@ func (n *offline) reconnects(app, gone, ends *v1.Pod) {
 	}
 	if got := n.file(app, "configmap", "settings", "value") + n.file(app, "secret", "secret", "value"); got != "11" {
 		n.t.Errorf("content of the volumes: %q", got)
+	}
+	if got := n.file(app, "downward-api", "node", "memory"); got != memory || memory == "0" {
+		n.t.Errorf("the node's memory: %q, before the reboot %q", got, memory)
 	}
 	token := ""
 	for _, v := range app.Spec.Volumes {

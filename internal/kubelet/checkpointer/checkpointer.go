@@ -114,6 +114,7 @@ type Checkpointer struct {
 	strange map[string]bool // files that could not be read, by name
 	scanned bool            // the folder was read once
 	answer  answer          // as last written
+	ended   bool            // it was told that the API is back
 	began   time.Time       // when the folder was read, or the API last answered, or answer was last written
 
 	mu struct {
@@ -173,8 +174,15 @@ func (c *Checkpointer) Run(ctx context.Context) error {
 // look brings the disk up to date, and notes how that went.
 func (c *Checkpointer) look() {
 	err := c.save()
+	_, seen := c.cfg.Pods()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if seen && !c.ended {
+		c.ended = true
+		if n := len(c.mu.restored.pods); n > 0 {
+			c.cfg.Log.Info("the API answers: pods run from the checkpoint no more", "pods", n)
+		}
+	}
 	switch was := c.mu.failure.err; {
 	case err == nil && was != nil:
 		c.cfg.Log.Info("checkpoint is written again")
