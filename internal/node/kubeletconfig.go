@@ -27,6 +27,10 @@ type KubeletSettings struct {
 	// CgroupDriver is who makes cgroups. Only cgroupfs is possible. Default cgroupfs.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
 
+	// FileCheckFrequency is the time between two readings of the manifest folder
+	// when nothing tells of a change. Default 20s, which 0 is too; at least 1s.
+	FileCheckFrequency metav1.Duration `json:"fileCheckFrequency,omitzero"`
+
 	// ImageMinimumGCAge is how long an image that nobody uses is kept though
 	// the disk is full. Default 2m, which 0 is too.
 	ImageMinimumGCAge metav1.Duration `json:"imageMinimumGCAge,omitzero"`
@@ -104,6 +108,9 @@ func (k *KubeletSettings) validate() []error {
 		wrong("cgroupDriver", `"systemd" is not possible: this version makes the cgroups of pods itself, without systemd; leave the field out`)
 	default:
 		wrong("cgroupDriver", "%q is not known: leave the field out, or write %s", k.CgroupDriver, driverCgroupfs)
+	}
+	if f := k.FileCheckFrequency.Duration; f != 0 && f < time.Second {
+		wrong("fileCheckFrequency", "%v is too short: at least 1s", f)
 	}
 	images := k.imageGC()
 	for field, percent := range map[string]int{

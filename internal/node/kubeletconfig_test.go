@@ -26,6 +26,7 @@ func loadKubelet(t *testing.T, section string) (KubeletSettings, error) {
 
 func TestKubeletSettings(t *testing.T) {
 	got, err := loadKubelet(t, `  cgroupDriver: cgroupfs
+  fileCheckFrequency: 5s
   imageMinimumGCAge: 30s
   imageMaximumGCAge: 24h
   imageGCHighThresholdPercent: 70
@@ -40,6 +41,9 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if errs := got.validate(); errs != nil {
 		t.Fatal(errs)
+	}
+	if got.FileCheckFrequency.Duration != 5*time.Second {
+		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
 	}
 	wantImages := imagegc.Policy{HighThresholdPercent: 70, MinAge: 30 * time.Second, MaxAge: 24 * time.Hour}
 	if diff := cmp.Diff(got.imageGC(), wantImages); diff != "" {
@@ -116,6 +120,7 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"size of nothing":      {`containerLogMaxSize: "0"`, "containerLogMaxSize 0 would rotate"},
 		"one file":             {"containerLogMaxFiles: 1", "containerLogMaxFiles 1 is too few"},
 		"no worker":            {"containerLogMaxWorkers: 0", "containerLogMaxWorkers 0 is too few"},
+		"reading all the time": {"fileCheckFrequency: 10ms", "fileCheckFrequency 10ms is too short"},
 		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
 	} {
 		t.Run(name, func(t *testing.T) {

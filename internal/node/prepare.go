@@ -259,7 +259,7 @@ func (n *node) prepareManifests() error {
 	})
 	parser := manifest.New()
 	n.manifests = manifestdir.New(manifestdir.Config{
-		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: manifestState(n.in),
+		Dir: n.cfg.ManifestDir, Recursive: true, StateFile: manifestState(n.in), Period: n.cfg.Kubelet.FileCheckFrequency.Duration,
 		Parser: parser, Check: n.kubelet.CheckManifest, Log: n.log.With("part", partManifests), Metrics: n.metrics, Publish: n.publish,
 	})
 	return n.prepareManifestURL(parser)
