@@ -145,6 +145,30 @@ func TestFolder(t *testing.T) {
 		unchanged()
 	})
 
+	step(t, "moved, touched and written in another way", func(t *testing.T) {
+		n.t = t
+		text := demoPod("a", "serve", "")
+		n.remove("a.yaml")
+		n.write("b.yaml", "# moved\n---\n"+text)
+		seen := func(mark string) {
+			t.Helper()
+			n.write("mark.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mark}\ndata: {at: "+mark+"}\n")
+			n.eventually("the folder has been read since", func() error {
+				out, err := n.tryKubectl("", "get", "configmap", "mark", "-o", "yaml")
+				return errors.Join(err, wants(out, "at: "+mark))
+			})
+			unchanged()
+		}
+		seen("moved")
+		n.write("b.yaml", strings.TrimSpace(text)) // its last line has no end
+		seen("touched")
+		n.write("a.yaml", text)
+		n.remove("b.yaml")
+		n.remove("mark.yaml")
+		healthy()
+		unchanged()
+	})
+
 	step(t, "an edit ends the old instance before the new one starts", func(t *testing.T) {
 		n.t = t
 		n.write("a.yaml", strings.Replace(demoPod("a", "serve", ""), "args: [serve]", "args: [serve, --addr, ':8081']", 1))
