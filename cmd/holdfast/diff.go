@@ -24,7 +24,8 @@ define the same objects, and nothing else is removed. With neither, it is the
 node's manifest folder as it is now, so what is shown is what is written there
 and not in force.
 
-What is in force is read from the root folder, so that the node need not run.
+What is in force is read from the root folder, so that the node need not run. If it
+does, a new pod is told whose name a pod of another source has.
 
 The exit code is 0 if there is no difference, 1 if there is one, or something
 that would not be taken, and 2 if it could not be found out.`,
@@ -38,7 +39,11 @@ that would not be taken, and 2 if it could not be found out.`,
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			found, err := node.Diff(in, args)
+			report, err := fetchReport(cmd.Context(), in)
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			found, err := node.Diff(in, args, report.Sources)
 			if err == nil {
 				err = cli.PrintDiff(cmd.OutOrStdout(), found, format)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdiff"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
@@ -20,8 +21,9 @@ import (
 // its manifest folder, or if files took the place of those that define the same
 // objects. Without paths it is about its manifest folder as it is now. What is
 // in force is read from the disk, where the node keeps it, so the node need not
-// run.
-func Diff(in *instance.Instance, paths []string) (control.Difference, error) {
+// run. sources are what a running node reports: a name that another source has,
+// too, is told.
+func Diff(in *instance.Instance, paths []string, sources []control.Source) (control.Difference, error) {
 	last, err := loadSaved(in)
 	if err != nil {
 		return control.Difference{}, err
@@ -60,8 +62,10 @@ func Diff(in *instance.Instance, paths []string) (control.Difference, error) {
 		})
 	}
 	_, running := in.Running()
+	changes := manifestdiff.Compare(inForce, set.Documents, set.Kept, complete.NodeName)
+	tellClashes(changes, set.Documents, sources, complete.NodeName)
 	return control.Difference{
-		Node: complete.NodeName, Running: running, Changes: manifestdiff.Compare(inForce, set.Documents, set.Kept, complete.NodeName),
+		Node: complete.NodeName, Running: running, Changes: changes,
 		Faults: reportFaults(set.Faults), Ignored: ignoredFiles(set.Ignored),
 	}, nil
 }
@@ -82,4 +86,33 @@ func isFolder(paths []string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// tellClashes says of pods that would be new what becomes of them beside those of
+// the same name from other sources.
+func tellClashes(changes []manifestdiff.Change, docs []manifest.Document, sources []control.Source, node string) {
+	owners := map[string]string{} // by the pod's name on the node
+	for _, s := range sources {
+		for _, o := range s.Objects {
+			if s.Name != staticpod.SourceFile && o.Kind == "Pod" {
+				owners[o.Namespace+"/"+cmp.Or(o.Pod, o.Name)] = s.Name
+			}
+		}
+	}
+	names := map[string]string{} // by object
+	for _, d := range docs {
+		names[d.Key.String()] = d.Key.Namespace + "/" + staticpod.Name(d.Key.Name, node)
+	}
+	for i, c := range changes {
+		if c.Action != manifestdiff.Add {
+			continue
+		}
+		switch owner := owners[names[c.Object]]; owner {
+		case "":
+		case staticpod.SourceAPI:
+			changes[i].Effect = fmt.Sprintf("the pod starts, but the API does not show it, as it has a pod %s itself", names[c.Object])
+		default:
+			changes[i].Effect = fmt.Sprintf("the pod is left out, as source %s has a pod %s, which is in force", owner, names[c.Object])
+		}
+	}
 }

@@ -88,7 +88,7 @@ func TestDiff(t *testing.T) {
 			in, _ := ran(t, map[string]string{"web.yaml": pod, "objects.yaml": object + "---\n" + secret})
 			t.Chdir(in.Root)
 			write(t, ".", test.files)
-			got, err := Diff(in, test.paths)
+			got, err := Diff(in, test.paths, nil)
 			if err != nil || got.Running || got.Node != "edge-1" {
 				t.Fatalf("got %+v, %v", got, err)
 			}
@@ -107,12 +107,35 @@ func TestDiffCannotTell(t *testing.T) {
 	for name, paths := range map[string][]string{
 		"nothing there": {filepath.Join(dir, "none.yaml")}, "two folders": {dir, in.Root},
 	} {
-		if _, err := Diff(in, paths); err == nil {
+		if _, err := Diff(in, paths, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	write(t, in.Path("state"), map[string]string{"manifests.json": `{"version":99}`})
-	if _, err := Diff(in, nil); err == nil || !strings.Contains(err.Error(), "99") {
+	if _, err := Diff(in, nil, nil); err == nil || !strings.Contains(err.Error(), "99") {
 		t.Errorf("of a newer release: %v", err)
+	}
+}
+
+// TestDiffTellsClashes compares a folder with a node to which other sources give
+// pods of the same names.
+func TestDiffTellsClashes(t *testing.T) {
+	in, dir := ran(t, nil)
+	pod := func(name string) string { return strings.Replace(twoDocuments, "name: web", "name: "+name, 1) }
+	write(t, dir, map[string]string{"a.yaml": pod("web")})
+	for name, test := range map[string]struct {
+		source control.Source
+		want   string
+	}{
+		"none":        {control.Source{}, "the pod starts"},
+		"the API's":   {control.Source{Name: "api", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web-edge-1"}}}, "the pod starts, but the API does not show it, as it has a pod default/web-edge-1 itself"},
+		"a URL's":     {control.Source{Name: "http", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1"}}}, "the pod is left out, as source http has a pod default/web-edge-1, which is in force"},
+		"its own":     {control.Source{Name: "file", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1"}}}, "the pod starts"},
+		"another one": {control.Source{Name: "api", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "app", Name: "web-edge-1"}}}, "the pod starts"},
+	} {
+		got, err := Diff(in, nil, []control.Source{test.source})
+		if err != nil || len(got.Changes) != 2 || got.Changes[1].Effect != test.want {
+			t.Errorf("%s: got %+v, %v; want %s", name, got.Changes, err, test.want)
+		}
 	}
 }

@@ -52,11 +52,12 @@ func (n *node) report(context.Context) control.Report {
 	if shortage := n.api.Shortage(); shortage != "" {
 		r.Faults = append(r.Faults, control.Fault{Object: "Node " + n.cfg.NodeName, Message: shortage})
 	}
-	for _, f := range n.kubelet.Faults() {
+	faults := n.kubelet.Faults()
+	for _, f := range faults {
 		r.Faults = append(r.Faults, control.Fault{Object: f.Object, Message: f.Message, Since: f.Since})
 	}
 	r.Images = n.reportArchives()
-	r.Sources = n.sources()
+	r.Sources = addSourceFaults(n.sources(), faults)
 	slices.SortFunc(r.Pods, func(a, b control.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
@@ -82,6 +83,21 @@ func apiSource(address string, pods []*v1.Pod, s podsource.State) control.Source
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return source
+}
+
+// addSourceFaults adds to each source what the kubelet found wrong with what it
+// delivers: pods that are left out, since another one has their name.
+func addSourceFaults(sources []control.Source, faults []fault.Fault) []control.Source {
+	for i := range sources {
+		for _, f := range faults {
+			if f.Source == sources[i].Name {
+				sources[i].Faults = append(sources[i].Faults, control.Fault{
+					Reason: string(manifest.ReasonDuplicate), Object: f.Object, Message: f.Message, Since: f.Since,
+				})
+			}
+		}
+	}
+	return sources
 }
 
 // sourceState says how a source is that last answered in this run at lastGood,

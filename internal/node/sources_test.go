@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
@@ -154,5 +155,18 @@ func TestManifestFolderIsMadeOnce(t *testing.T) {
 				t.Errorf("made: %v, want %v", err == nil, test.made)
 			}
 		})
+	}
+}
+
+func TestSourceFaults(t *testing.T) {
+	since := time.Now()
+	got := addSourceFaults([]control.Source{{Name: "file"}, {Name: "api"}}, []fault.Fault{
+		{Object: "Pod default/web-edge-1", Message: "left out", Since: since, Source: "api"}, {Object: "Node edge-1", Message: "not well"},
+	})
+	want := []control.Source{{Name: "file"}, {Name: "api", Faults: []control.Fault{
+		{Reason: "Duplicate", Object: "Pod default/web-edge-1", Message: "left out", Since: since},
+	}}}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
 	}
 }

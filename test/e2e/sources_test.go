@@ -98,6 +98,35 @@ func TestSources(t *testing.T) {
 		n.exits(0, "diff")
 	})
 
+	step(t, "one name from two sources", func(t *testing.T) {
+		n.t = t
+		n.kubectlIn(demoPod("b-edge-1", "serve", ""), "apply", "-f", "-")
+		n.running("b-edge-1")
+		same := filepath.Join(t.TempDir(), "b.yaml")
+		if err := os.WriteFile(same, []byte(demoPod("b", "serve", "")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := wants(n.exits(1, "diff", same), "ADD", "Pod default/b", "the API does not show it"); err != nil {
+			t.Error(err)
+		}
+		n.write("b.yaml", demoPod("b", "serve", ""))
+		n.eventually("the source says so", func() error {
+			if s := n.source("api"); len(s.Faults) != 1 || wants(s.Faults[0].Message, "b-edge-1", "b.yaml:1") != nil {
+				return fmt.Errorf("got %+v", s)
+			}
+			return nil
+		})
+		n.remove("b.yaml")
+		n.kubectl("delete", "pod", "b-edge-1")
+		n.eventually("all is as it was", func() error {
+			if s := n.source("file"); len(s.Objects) != 2 {
+				return fmt.Errorf("got %+v", s)
+			}
+			out, err := n.try("sources")
+			return errors.Join(err, wants(out, "Nothing is wrong."))
+		})
+	})
+
 	step(t, "a broken file, a duplicate, and one that is ignored", func(t *testing.T) {
 		n.t = t
 		n.write("a.yaml", strings.Replace(demoPod("a", "serve", ""), "args:", "argz:", 1))

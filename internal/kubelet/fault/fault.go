@@ -17,6 +17,7 @@ type Fault struct {
 	Object  string    // what it is about: "Pod default/web", "Node n1"
 	Message string    // what is wrong, and what would help if that is known
 	Since   time.Time // zero: not known
+	Source  string    // of the pod, where it is about what a source delivers
 }
 
 // Pod names a pod as the object of a fault.

@@ -10,11 +10,11 @@ import (
 func TestJoin(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	got := Join(
-		[]Fault{{"Pod a/b", "mount volumes: no space", late}, {"Pod a/b", "x", late}},
+		[]Fault{{"Pod a/b", "mount volumes: no space", late, ""}, {"Pod a/b", "x", late, ""}},
 		nil,
-		[]Fault{{"Pod a/b", "no space", early}, {"Node n", "no space", early}, {"Pod a/b", "x", late}, {"Pod a/b", "w", early}},
+		[]Fault{{"Pod a/b", "no space", early, ""}, {"Node n", "no space", early, ""}, {"Pod a/b", "x", late, ""}, {"Pod a/b", "w", early, ""}},
 	)
-	want := []Fault{{"Node n", "no space", early}, {"Pod a/b", "w", early}, {"Pod a/b", "mount volumes: no space", late}, {"Pod a/b", "x", late}}
+	want := []Fault{{"Node n", "no space", early, ""}, {"Pod a/b", "w", early, ""}, {"Pod a/b", "mount volumes: no space", late, ""}, {"Pod a/b", "x", late, ""}}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("got -, want +:\n%s", diff)
 	}

@@ -265,7 +265,7 @@ func (l *Loop) allSeen() bool { return l.cfg.Desired.SeenAllSources(l.seen) }
 func (l *Loop) faults() []fault.Fault {
 	var faults []fault.Fault
 	for _, f := range l.cfg.Desired.Faults() {
-		faults = append(faults, fault.Fault{Object: fault.Pod(f.Pod.Namespace, f.Pod.Name), Message: f.Message, Since: l.told[keyOf(f)]})
+		faults = append(faults, fault.Fault{Object: fault.Pod(f.Pod.Namespace, f.Pod.Name), Message: f.Message, Since: l.told[keyOf(f)], Source: f.Source})
 	}
 	for uid, r := range l.resizes {
 		if p := l.pods[uid]; p != nil && r.pending.Message != "" {
