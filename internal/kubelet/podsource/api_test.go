@@ -238,6 +238,8 @@ func TestAPIForgotten(t *testing.T) {
 		s.put(pod("b"))
 		r := runAPI(t, s)
 		r.want("full a b")
+		s.put(pod("b"))
+		r.want("delta b") // it watches
 		before := len(s.questions())
 		s.setDown(true)
 		s.remove("uid-a")

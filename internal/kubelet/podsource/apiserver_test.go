@@ -196,6 +196,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.asked = append(s.asked, question)
+	cut := s.cut
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	switch {
@@ -206,7 +207,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: "sendInitialEvents is forbidden",
 		}))
 	case question == "stream":
-		s.stream(w, r)
+		s.stream(w, r, cut)
 	case question == "list":
 		s.list(w)
 	default:
@@ -214,7 +215,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			s.t.Errorf("watch from %q", q.Get("resourceVersion"))
 		}
-		s.watch(w, r, from)
+		s.watch(w, r, from, cut)
 	}
 }
 
@@ -229,7 +230,7 @@ func (s *apiServer) list(w http.ResponseWriter) {
 	_, _ = w.Write(encode(s.t, list))
 }
 
-func (s *apiServer) stream(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, cut int) {
 	s.mu.Lock()
 	from := s.version
 	var first []change
@@ -243,13 +244,11 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request) {
 	for _, c := range append(first, change{from, "BOOKMARK", encode(s.t, end)}) {
 		s.send(w, c)
 	}
-	s.watch(w, r, from)
+	s.watch(w, r, from, cut)
 }
 
-func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, from int) {
-	s.mu.Lock()
-	cut := s.cut
-	s.mu.Unlock()
+// watch tells what happens after a version, until connections are cut again.
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, from, cut int) {
 	w.(http.Flusher).Flush()
 	for {
 		s.mu.Lock()

@@ -114,8 +114,8 @@ func (f *follower) ask(ctx context.Context) error {
 		return f.watch(ctx)
 	}
 	if f.streams {
-		err := f.stream(ctx)
-		if !declined(err) {
+		whole, err := f.stream(ctx)
+		if whole || !declined(err) {
 			return err
 		}
 		f.streams = !errors.Is(err, errSlow)
@@ -144,8 +144,8 @@ func (f *follower) list(ctx context.Context) error {
 }
 
 // stream asks for the whole set as the beginning of a watch, and goes on with
-// it.
-func (f *follower) stream(ctx context.Context) error {
+// it. It reports whether it had the whole set, and how the watch ended.
+func (f *follower) stream(ctx context.Context) (whole bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	slow := time.AfterFunc(answerLimit, func() { cancel(errSlow) })
@@ -154,18 +154,18 @@ func (f *follower) stream(ctx context.Context) error {
 	opts.SendInitialEvents, opts.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
 	w, err := f.client.Watch(ctx, opts)
 	if err != nil {
-		return because(ctx, err)
+		return false, because(ctx, err)
 	}
 	defer w.Stop()
 	var pods []*corev1.Pod
 	for {
 		event, err := nextEvent(ctx, w, nil)
 		if err != nil {
-			return fmt.Errorf("read the whole set: %w", err)
+			return false, fmt.Errorf("read the whole set: %w", err)
 		}
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
-			return fmt.Errorf("%w: it sent a %T", errBroken, event.Object)
+			return false, fmt.Errorf("%w: it sent a %T", errBroken, event.Object)
 		}
 		if event.Type == watch.Added {
 			pods = append(pods, trim(pod))
@@ -173,7 +173,7 @@ func (f *follower) stream(ctx context.Context) error {
 		if event.Type == watch.Bookmark && pod.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 			slow.Stop()
 			f.accept(pods, pod.ResourceVersion)
-			return f.read(ctx, w)
+			return true, f.read(ctx, w)
 		}
 	}
 }
@@ -217,6 +217,8 @@ func (f *follower) read(ctx context.Context, w watch.Interface) error {
 		if !ok {
 			return f.broke(fmt.Errorf("%w: it sent a %T", errBroken, event.Object))
 		}
+		healthy, f.version, f.broken = true, pod.ResourceVersion, 0
+		f.listener.answered() // first: who hears of the pod finds no outage
 		switch event.Type {
 		case watch.Added, watch.Modified:
 			f.pods.set(trim(pod))
@@ -224,8 +226,6 @@ func (f *follower) read(ctx context.Context, w watch.Interface) error {
 			f.pods.remove(pod.UID)
 		default: // a bookmark, which is its version
 		}
-		healthy, f.version, f.broken = true, pod.ResourceVersion, 0
-		f.listener.answered()
 	}
 }
 
@@ -239,9 +239,9 @@ func (f *follower) broke(err error) error {
 }
 
 func (f *follower) accept(pods []*corev1.Pod, version string) {
-	f.pods.replace(pods)
 	f.version, f.broken = version, 0
 	f.listener.answered()
+	f.pods.replace(pods)
 }
 
 // errEnded is returned by nextEvent when the server has ended the watch, errQuiet
