@@ -59,10 +59,17 @@ func report() string {
 			}
 		}
 		up, our := least[0], least[1]
-		fmt.Fprintf(&b, "| %s | %s | %s | %.2f | %s | %s |\n", c.name, nanoseconds(up.NsPerOp()), nanoseconds(our.NsPerOp()),
-			float64(our.NsPerOp())/float64(up.NsPerOp()), allocated(up), allocated(our))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", c.name, nanoseconds(up.NsPerOp()), nanoseconds(our.NsPerOp()),
+			ratio(our.NsPerOp(), up.NsPerOp()), allocated(up), allocated(our))
 	}
 	return b.String()
+}
+
+func ratio(of, to int64) string {
+	if r := float64(of) / float64(to); r >= 0.01 {
+		return fmt.Sprintf("%.2f", r)
+	}
+	return "< 0.01"
 }
 
 func nanoseconds(n int64) string {
