@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"internal/version":                "leaf",
 	"internal/wake":                   "leaf",
 	"internal/instance":               "leaf",
+	"internal/kubelet/startorder":     "leaf",
 	"internal/kubelet/staticpod":      "leaf",
 	"internal/kubelet/podsource":      "stage",
 	"internal/kubelet/desired":        "state",

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/startorder"
 )
 
 // stopLimit bounds the stop of one group of pods beyond their grace periods.
@@ -25,26 +26,46 @@ type stopper interface {
 }
 
 // stopPods stops every pod that the runtime has, those of lower priority
-// first, as upstream does when a node shuts down: what the others lean on goes
-// last. Of a pod that is not in wanted nothing is known but its containers: it
+// first, as upstream does when a node shuts down, and each before those that it
+// comes after: what the others lean on goes last. Of a pod that is not in wanted nothing is known but its containers: it
 // gets the grace period that is noted on them and no hooks.
 func stopPods(ctx context.Context, runtime *cri.Runtime, syncer stopper, wanted map[types.UID]*v1.Pod, step func(string)) error {
 	pods, err := runtime.Pods(ctx)
 	if err != nil {
 		return fmt.Errorf("list what runs: %w", err)
 	}
-	groups := map[int32][]observed.Pod{}
-	for _, pod := range pods {
-		if running(pod) {
-			groups[priority(wanted[pod.UID])] = append(groups[priority(wanted[pod.UID])], pod)
-		}
-	}
 	var errs []error
-	for _, p := range slices.Sorted(maps.Keys(groups)) {
-		step(fmt.Sprintf("stopping %s", names(groups[p])))
-		errs = append(errs, stopGroup(ctx, runtime, syncer, wanted, groups[p]))
+	for _, group := range stopGroups(pods, wanted) {
+		step(fmt.Sprintf("stopping %s", names(group)))
+		errs = append(errs, stopGroup(ctx, runtime, syncer, wanted, group))
 	}
 	return errors.Join(append(errs, stopDead(ctx, runtime, pods)...)...)
+}
+
+// stopGroups returns what runs in the order in which it stops.
+func stopGroups(pods []observed.Pod, wanted map[types.UID]*v1.Pod) [][]observed.Pod {
+	seen := map[types.UID]observed.Pod{}
+	var known []*v1.Pod
+	for _, o := range pods {
+		if !running(o) {
+			continue
+		}
+		seen[o.UID] = o
+		p := wanted[o.UID]
+		if p == nil { // the priority of most, and it comes after none
+			p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}}
+		}
+		known = append(known, p)
+	}
+	var groups [][]observed.Pod
+	for _, group := range startorder.Stops(known) {
+		var stops []observed.Pod
+		for _, p := range group {
+			stops = append(stops, seen[p.UID])
+		}
+		groups = append(groups, stops)
+	}
+	return groups
 }
 
 // stopDead stops the sandboxes that had ended by themselves. Where nobody saw
@@ -110,13 +131,6 @@ func stopPod(ctx context.Context, runtime *cri.Runtime, syncer stopper, pod *v1.
 func running(pod observed.Pod) bool {
 	return slices.ContainsFunc(pod.Sandboxes, func(s observed.Sandbox) bool { return s.State == observed.Running }) ||
 		slices.ContainsFunc(pod.Containers, func(c observed.Container) bool { return c.State == observed.Running })
-}
-
-func priority(pod *v1.Pod) int32 {
-	if pod == nil || pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
 }
 
 func gracePeriod(pod *v1.Pod) time.Duration {

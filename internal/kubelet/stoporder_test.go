@@ -86,3 +86,10 @@ func TestStopOrder(t *testing.T) {
 		t.Error("a group was stopped before the one before it had ended")
 	}
 }
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}

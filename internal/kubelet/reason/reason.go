@@ -74,5 +74,6 @@ const (
 const (
 	UnsupportedField    = "UnsupportedField"    // a pod asks for what this version cannot do
 	WaitingForReference = "WaitingForReference" // a pod waits for an API object
+	WaitingForPod       = "WaitingForPod"       // a static pod starts after another
 	FailedMirrorPod     = "FailedMirrorPod"     // a static pod is not shown in the API; upstream only logs it
 )

@@ -23,11 +23,14 @@ func (l *Loop) keepHouse(orphans bool) {
 		l.publish()
 	}
 	l.addMissing()
+	if l.keepOrder() {
+		l.publish()
+	}
 	if !l.allSeen() {
 		l.setMirrors()
 		return // a source that is silent may want any of what is there
 	}
-	l.cfg.Workers.SyncKnown(func(uid types.UID) bool { return l.pods[uid] != nil })
+	l.cfg.Workers.SyncKnown(func(uid types.UID) bool { return l.pods[uid] != nil || l.held[uid] != nil })
 	if orphans {
 		l.endOrphans()
 	}
@@ -44,7 +47,7 @@ func (l *Loop) keepHouse(orphans bool) {
 func (l *Loop) retryRejected() {
 	for uid := range l.rejected {
 		if p := l.pods[uid]; p != nil && staticpod.IsStatic(p) && l.admit(p) {
-			l.create(p)
+			l.start(p)
 		}
 	}
 }
@@ -57,8 +60,8 @@ func (l *Loop) addMissing() {
 		if _, working := states[uid]; working {
 			continue
 		}
-		if _, rejected := l.rejected[uid]; !rejected {
-			l.create(p)
+		if _, rejected := l.rejected[uid]; !rejected && l.turns[uid] == nil {
+			l.start(p)
 		}
 	}
 }

@@ -16,6 +16,8 @@
 //     admitted too.
 //   - A static pod starts only after what the runtime has of an older one of its
 //     name has ended, even if that was made by an earlier agent.
+//   - A static pod that comes after others starts once they are ready, and stops
+//     before them.
 //   - No call of it waits for the API, a disk or the runtime.
 //
 // All methods may be called from any goroutine.
@@ -164,6 +166,8 @@ type Loop struct {
 	pictured picture               // as of the last setMirrors
 	rejected map[types.UID]rejection
 	resizes  map[types.UID]*resize  // those that are not allocated
+	turns    map[types.UID]*turn    // admitted, not started: others come first
+	held     map[types.UID]*v1.Pod  // gone from their source, not stopped: others end first
 	seen     sets.Set[string]       // sources whose updates were taken
 	told     map[faultKey]time.Time // faults of which an event was made, and when
 
@@ -205,6 +209,8 @@ func New(cfg Config) *Loop {
 		mirrors:    map[string]*v1.Pod{},
 		rejected:   map[types.UID]rejection{},
 		resizes:    map[types.UID]*resize{},
+		turns:      map[types.UID]*turn{},
+		held:       map[types.UID]*v1.Pod{},
 		seen:       sets.New[string](),
 		told:       map[faultKey]time.Time{},
 	}
@@ -234,6 +240,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer housekeeping.Stop()
 	for {
 		l.markTurn()
+		var order <-chan time.Time
+		if len(l.turns)+len(l.held) > 0 {
+			order = time.After(orderPeriod)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -245,6 +255,10 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.keepHouse(false)
 		case <-housekeeping.C:
 			l.keepHouse(true)
+		case <-order:
+			if l.keepOrder() {
+				l.publish()
+			}
 		}
 	}
 }

@@ -26,6 +26,7 @@ func (l *Loop) take(d desired.Delivery) {
 	if d.Kind == desired.Full { // nothing else says what the source does not have
 		l.seen.Insert(d.Source)
 	}
+	l.keepOrder()
 	l.settle()
 	l.tellFaults()
 	l.publish()
@@ -42,9 +43,7 @@ func (l *Loop) dispatch(u desired.Update) {
 	l.takeMirrors(u.Op, mirrors)
 	switch u.Op {
 	case desired.OpRemove:
-		for _, p := range pods {
-			l.remove(p)
-		}
+		l.removeAll(pods)
 	case desired.OpAdd:
 		l.add(pods, false)
 	case desired.OpRestore:
@@ -96,7 +95,7 @@ func (l *Loop) add(pods []*v1.Pod, restored bool) {
 		if !restored && !running.Has(p.UID) && !ends(p) && !l.admit(p) {
 			continue
 		}
-		l.create(p)
+		l.start(p)
 	}
 }
 
@@ -124,9 +123,12 @@ func (l *Loop) update(p *v1.Pod) {
 	l.keep(p)
 	if _, ok := l.rejected[p.UID]; ok && staticpod.IsStatic(p) {
 		if l.admit(p) {
-			l.create(p)
+			l.start(p)
 		}
 		return
+	}
+	if l.turns[p.UID] != nil {
+		return // it starts as it is then
 	}
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p, Mirror: l.mirrorOf(p)})
 }
@@ -145,7 +147,12 @@ func (l *Loop) reconcile(p *v1.Pod) {
 func (l *Loop) remove(p *v1.Pod) {
 	l.drop(p)
 	delete(l.rejected, p.UID)
+	delete(l.turns, p.UID)
 	l.forgetResize(p.UID)
+	if l.endsBefore(p) {
+		l.held[p.UID] = p
+		return
+	}
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: p})
 }
 
@@ -257,7 +264,7 @@ func (l *Loop) ending(last lifecycle.State) []*v1.Pod {
 // setMirrors tells what is to be seen in the API.
 func (l *Loop) setMirrors() {
 	l.pictured = picture{l.statics, l.allSeen()}
-	l.cfg.Mirrors.Set(slices.Collect(maps.Values(l.static)), l.ending(lifecycle.Finished-1), slices.Collect(maps.Values(l.mirrors)), l.allSeen())
+	l.cfg.Mirrors.Set(slices.Collect(maps.Values(l.static)), l.endingOrHeld(), slices.Collect(maps.Values(l.mirrors)), l.allSeen())
 }
 
 func (l *Loop) allSeen() bool { return l.cfg.Desired.SeenAllSources(l.seen) }
@@ -272,7 +279,7 @@ func (l *Loop) faults() []fault.Fault {
 			faults = append(faults, fault.Fault{Object: fault.Pod(p.Namespace, p.Name), Message: "its resize waits: " + r.pending.Message, Since: r.since})
 		}
 	}
-	return faults
+	return append(faults, l.turnFaults()...)
 }
 
 // tellFaults makes an event of each new fault.
