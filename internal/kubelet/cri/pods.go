@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtimelabels"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
 // Pods lists every sandbox and container of every pod, joined by the pod UID
@@ -52,6 +53,7 @@ func join(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container
 	}
 	for _, s := range sandboxes {
 		if p := owner(s.GetLabels()); p != nil {
+			p.Source = s.GetAnnotations()[staticpod.SourceAnnotation]
 			p.Sandboxes = append(p.Sandboxes, observed.Sandbox{
 				ID:        s.GetId(),
 				Attempt:   s.GetMetadata().GetAttempt(),

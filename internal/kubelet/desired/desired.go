@@ -36,6 +36,7 @@ type Pods struct {
 
 	holders map[types.NamespacedName]*source // the source whose static pod of a name is in force
 	freed   []types.NamespacedName           // names that lost their holder in this delivery
+	heirs   map[types.NamespacedName]*source // static sources that have not answered yet, and whose pod of a name runs
 	clashes map[types.NamespacedName]bool    // names in force both in the API and in a static source
 	touched []*entry                         // of this delivery; kept for its memory
 }
@@ -46,6 +47,7 @@ func New(sources ...string) *Pods {
 		sources: map[string]*source{},
 		holders: map[types.NamespacedName]*source{},
 		clashes: map[types.NamespacedName]bool{},
+		heirs:   map[types.NamespacedName]*source{},
 	}
 	for _, name := range sources {
 		p.sources[name] = newSource(name)
@@ -119,6 +121,9 @@ func (p *Pods) Merge(d Delivery, now time.Time) []Update {
 		p.takeRestored(s, d)
 	}
 	p.settle(c, now)
+	if c.first {
+		p.disinherit(s)
+	}
 	return p.updates(append([]*changes{c}, p.fill(now)...))
 }
 

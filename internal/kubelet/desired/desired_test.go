@@ -556,3 +556,56 @@ func TestSeenAllSources(t *testing.T) {
 		t.Error("no source: nothing to wait for")
 	}
 }
+
+// The pod of a name that runs over a restart of the agent goes on, whichever
+// source answers first.
+func TestKeep(t *testing.T) {
+	name := types.NamespacedName{Namespace: "default", Name: "a"}
+	tests := []struct {
+		name  string
+		keep  string // the source whose pod runs
+		steps []Delivery
+		want  [][]string
+	}{
+		{"its source has it still", "http", []Delivery{full("file", pod("a/1"), pod("b")), full("http", pod("a/2"))},
+			[][]string{{"file ADD b"}, {"http ADD a/2"}}},
+		{"its source has it no more", "http", []Delivery{full("file", pod("a/1")), full("http")},
+			[][]string{{"file ADD"}, {"http ADD", "file ADD a/1"}}},
+		{"the other lets go before", "http", []Delivery{full("file", pod("a/1")), full("file"), full("http")},
+			[][]string{{"file ADD"}, nil, {"http ADD"}}},
+		{"its own source comes first", "file", []Delivery{full("file", pod("a/1")), full("http", pod("a/2"))},
+			[][]string{{"file ADD a/1"}, {"http ADD"}}},
+		{"an edit in its own source", "file", []Delivery{full("http", pod("a/2")), full("file", pod("a/3"))},
+			[][]string{{"http ADD"}, {"file ADD a/3"}}},
+		{"the API's are kept apart by the server", "api", []Delivery{full("file", pod("a/1")), full("http"), full("api")},
+			[][]string{{"file ADD a/1"}, {"http ADD"}, {"api ADD"}}},
+		{"a source that is not there any more", "url", []Delivery{full("file", pod("a/1"))},
+			[][]string{{"file ADD a/1"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := New("file", "http", "api")
+			p.Keep(name, tt.keep)
+			for i, d := range tt.steps {
+				if diff := cmp.Diff(show(p.Merge(d, now)), tt.want[i]); diff != "" {
+					t.Errorf("step %d (-got +want):\n%s", i, diff)
+				}
+			}
+		})
+	}
+	p := New("file", "http")
+	p.Keep(name, "http")
+	p.Merge(full("file", pod("a/1")), now)
+	want := `duplicate pod name "default/a": UID 1 (source "file") waits until source "http" has answered, whose pod of that name runs`
+	if got := p.Faults(); len(got) != 1 || got[0].Message != want {
+		t.Errorf("faults while it waits: %v, want %q", got, want)
+	}
+	p.Merge(full("http"), now)
+	p.Keep(name, "http") // too late: it has answered
+	if got := p.Faults(); len(got) != 0 {
+		t.Errorf("faults: %v", got)
+	}
+	if got, want := show(p.Merge(delta("file", []types.UID{"1"}, pod("a/9")), now)), []string{"file REMOVE a/1", "file ADD a/9"}; !cmp.Equal(got, want) {
+		t.Errorf("after all: got %v, want %v", got, want)
+	}
+}

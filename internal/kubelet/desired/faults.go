@@ -23,7 +23,7 @@ type Fault struct {
 func (p *Pods) Faults() []Fault {
 	var faults []Fault
 	for _, s := range p.ordered {
-		of := s.faults(p.holders)
+		of := s.faults(p)
 		if !s.static {
 			of = append(of, p.clashFaults(s)...)
 		}
@@ -34,7 +34,7 @@ func (p *Pods) Faults() []Fault {
 }
 
 // faults returns the pods of a source that give way to others.
-func (s *source) faults(holders map[types.NamespacedName]*source) []Fault {
+func (s *source) faults(p *Pods) []Fault {
 	var faults []Fault
 	for name := range s.shared {
 		first := s.names[name]
@@ -44,7 +44,12 @@ func (s *source) faults(holders map[types.NamespacedName]*source) []Fault {
 		}
 	}
 	for name := range s.waiting {
-		e, other := s.names[name], holders[name]
+		e, other := s.names[name], p.holders[name]
+		if other == nil {
+			faults = append(faults, Fault{s.name, e.pod, fmt.Sprintf("duplicate pod name %q: %s waits until source %q has answered, whose pod of that name runs",
+				name, s.where(e), p.heirs[name].name)})
+			continue
+		}
 		faults = append(faults, Fault{s.name, e.pod, fmt.Sprintf("duplicate pod name %q: %s is left out, as %s is in force; give one of them another name",
 			name, s.where(e), other.where(other.names[name]))})
 	}

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -167,7 +168,7 @@ func (p *Pods) resolve(c *changes, name types.NamespacedName, now time.Time) {
 		return
 	}
 	if s.static {
-		if holder := p.holders[name]; holder != nil && holder != s {
+		if holder := cmp.Or(p.holders[name], p.heirs[name]); holder != nil && holder != s {
 			s.waiting[name] = true
 			return
 		}
@@ -212,4 +213,26 @@ func (p *Pods) fill(now time.Time) []*changes {
 	}
 	p.freed = nil
 	return filled
+}
+
+// Keep has a name wait for a static source: its pod of that name runs, from an
+// earlier run of the agent. Until the source has delivered a full set no other
+// static source's pod gets the name, or the order in which sources answer after
+// a restart would decide what goes on running. It says nothing of sources that
+// have delivered, or do not exist.
+func (p *Pods) Keep(name types.NamespacedName, source string) {
+	if s := p.sources[source]; s != nil && s.static && !s.seen {
+		p.heirs[name] = s
+	}
+}
+
+// disinherit lets others have the names that were kept for a source, now that it
+// has answered.
+func (p *Pods) disinherit(s *source) {
+	for name, heir := range p.heirs {
+		if heir == s {
+			delete(p.heirs, name)
+			p.freed = append(p.freed, name)
+		}
+	}
 }

@@ -36,6 +36,7 @@ type Pod struct {
 	UID        types.UID
 	Name       string
 	Namespace  string
+	Source     string      // where the pod came from when its sandbox was made; empty: not known
 	Sandboxes  []Sandbox   // newest first, by attempt
 	Containers []Container // of each name, newest first
 }

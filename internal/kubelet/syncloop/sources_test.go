@@ -225,3 +225,28 @@ func TestPublished(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartKeepsWhatRuns holds that a pod of a URL that runs is not ended in
+// favour of a file's pod of its name because the folder answers first.
+func TestRestartKeepsWhatRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  []*v1.Pod // of the URL
+		want []string
+	}{
+		{"the URL still has it", []*v1.Pod{static("h", "web")}, []string{"create h", "mirrors [static h] false"}},
+		{"the URL has it no more", nil, []string{"orphan h", "create s", "mirrors [static s] false"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs := has("h", "web", observed.Running)
+				runs.Source, runs.Sandboxes = "http", []observed.Sandbox{{State: observed.Running}}
+				w := newWorldOf(t, desired.New("file", "http", "api"), runs)
+				w.Deliver(t.Context(), "file", []*v1.Pod{static("s", "web")})
+				w.want() // it waits
+				w.Deliver(t.Context(), "http", tt.set)
+				w.want(tt.want...)
+			})
+		})
+	}
+}

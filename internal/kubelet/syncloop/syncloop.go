@@ -233,6 +233,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if !l.waitForList(ctx) {
 		return nil
 	}
+	l.keepNames()
 	if l.cfg.Sweep != nil {
 		wg.Go(func() { l.runSweeper(ctx) })
 	}
@@ -274,6 +275,15 @@ func (l *Loop) waitForList(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// keepNames has what runs already keep its name until its source has answered.
+func (l *Loop) keepNames() {
+	for _, o := range l.cfg.Runtime.Pods() {
+		if slices.ContainsFunc(o.Sandboxes, func(s observed.Sandbox) bool { return s.State == observed.Running }) {
+			l.cfg.Desired.Keep(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o.Source)
+		}
+	}
 }
 
 func (l *Loop) markTurn() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,13 +55,18 @@ func (w *world) Deliver(ctx context.Context, source string, pods []*v1.Pod) {
 }
 
 func newWorld(t *testing.T, running ...observed.Pod) *world {
+	return newWorldOf(t, desired.New("file", "api"), running...)
+}
+
+// newWorldOf is newWorld with other sources.
+func newWorldOf(t *testing.T, pods *desired.Pods, running ...observed.Pod) *world {
 	w := &world{
 		t: t, events: make(chan observed.Event), ended: make(chan struct{}, 1), recorder: record.NewFakeRecorder(100),
 		infos: map[types.UID]lifecycle.Info{}, runtime: running,
 		refused: map[string]string{}, stored: map[types.UID]v1.PodStatus{},
 	}
 	w.Loop = New(Config{
-		Log: slog.New(slog.DiscardHandler), Desired: desired.New("file", "api"),
+		Log: slog.New(slog.DiscardHandler), Desired: pods,
 		Workers: w, Statuses: w, Store: store{w}, Runtime: runtimeList{w}, Mirrors: w, Resizes: w, Recorder: w.recorder,
 		Events: w.events, Ended: w.ended, Admit: w.admit,
 		Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
@@ -81,7 +87,7 @@ func (w *world) want(want ...string) {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if diff := cmp.Diff(want, w.log); diff != "" {
+	if diff := cmp.Diff(want, w.log, cmpopts.EquateEmpty()); diff != "" {
 		w.t.Errorf("told (-want +got):\n%s", diff)
 	}
 	w.log = nil
