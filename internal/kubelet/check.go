@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/startorder"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
@@ -30,6 +31,10 @@ func checkStatic(static *podsource.Static, have podadmit.Features, d manifest.Do
 	pod, ok := d.Object.(*v1.Pod)
 	if !ok || len(faults) > 0 {
 		return faults
+	}
+	if wrong := startorder.Check(pod, d.Key.Namespace); wrong != "" {
+		field := "metadata.annotations[" + startorder.Annotation + "]"
+		return []manifest.Fault{d.Fault(manifest.ReasonRefused, field, wrong, "")}
 	}
 	asked := pod.DeepCopy()
 	if asked.UID == "" {

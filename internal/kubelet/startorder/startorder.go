@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
@@ -83,6 +84,27 @@ func Waits(pod *v1.Pod, static map[string]*v1.Pod, status func(types.UID) (v1.Po
 		}
 	}
 	return Wait{strings.Join(why, "; "), wrong}
+}
+
+// Check returns what is wrong with a pod's annotation as its manifest has it,
+// or "". namespace is the pod's own.
+func Check(pod *v1.Pod, namespace string) string {
+	for word := range strings.SplitSeq(pod.Annotations[Annotation], ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		in, name, found := strings.Cut(word, "/")
+		if !found {
+			in, name = namespace, word
+		}
+		switch {
+		case len(validation.IsDNS1123Label(in)) > 0, len(validation.IsDNS1123Subdomain(name)) > 0:
+			return fmt.Sprintf("%q is no pod: write its name, or namespace/name", word)
+		case in == namespace && name == pod.Name:
+			return "the pod would wait for itself"
+		}
+	}
+	return ""
 }
 
 // written returns names as manifests have them, with their namespaces.

@@ -109,3 +109,19 @@ func TestStops(t *testing.T) {
 		})
 	}
 }
+
+func TestCheck(t *testing.T) {
+	for after, want := range map[string]string{
+		"":            "",
+		"db, data/db": "",
+		"data/web":    "",
+		"db web":      `"db web" is no pod: write its name, or namespace/name`,
+		"a/b/c":       `"a/b/c" is no pod: write its name, or namespace/name`,
+		"db,web":      "the pod would wait for itself",
+	} {
+		written := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{Annotation: after}}}
+		if got := Check(written, "default"); got != want {
+			t.Errorf("%q: got %q, want %q", after, got, want)
+		}
+	}
+}
