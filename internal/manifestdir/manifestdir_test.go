@@ -316,7 +316,7 @@ func TestRestart(t *testing.T) {
 
 func TestNewerStateFileIsLeftAlone(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "manifests.json")
-	const newer = `{"version":99}`
+	const newer = `{"version":99,"documents":"of another shape"}`
 	write(t, file, newer)
 	d := New(Config{
 		Dir: dir, StateFile: file, Parser: manifest.New(), Log: slog.New(slog.DiscardHandler),

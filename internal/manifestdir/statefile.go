@@ -78,15 +78,21 @@ func load(path string, parser *manifest.Parser) ([]manifest.Document, error) {
 	if err != nil {
 		return nil, err
 	}
+	var head struct { // of every version, whatever else it holds
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if head.Version < stateVersion {
+		return nil, fmt.Errorf("%s has no version that this release reads: %d", path, head.Version)
+	}
+	if head.Version > stateVersion {
+		return nil, fmt.Errorf("%s has version %d, and this release reads %d: %w", path, head.Version, stateVersion, errNewer)
+	}
 	var s stateFile
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if s.Version < stateVersion {
-		return nil, fmt.Errorf("%s has no version that this release reads: %d", path, s.Version)
-	}
-	if s.Version > stateVersion {
-		return nil, fmt.Errorf("%s has version %d, and this release reads %d: %w", path, s.Version, stateVersion, errNewer)
 	}
 	docs := []manifest.Document{}
 	var errs []error
