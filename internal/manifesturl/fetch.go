@@ -4,19 +4,27 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
+
+// maxMessage is how long, in bytes, the text of a failure may be.
+const maxMessage = 1 << 10
 
 // maxRedirects is how many redirects one request may follow.
 const maxRedirects = 5
@@ -25,6 +33,17 @@ const maxRedirects = 5
 type validators struct {
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"lastModified,omitempty"`
+	// Request is a hash of what was asked for, after redirects. To another request
+	// "not modified" would be about another document.
+	Request string `json:"request,omitempty"`
+}
+
+// of returns v if it is about a request, or else nothing.
+func (v validators) of(request string) validators {
+	if v.Request != request {
+		return validators{}
+	}
+	return v
 }
 
 // A response is what the server said, whole and, with a key, verified.
@@ -44,8 +63,14 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
+// failed makes a failure. What a server says may be in it, and is cut: logs and
+// reports repeat it.
 func failed(hint, format string, args ...any) *failure {
-	return &failure{message: fmt.Sprintf(format, args...), hint: hint}
+	message := fmt.Sprintf(format, args...)
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "..."
+	}
+	return &failure{message: message, hint: hint}
 }
 
 // A client asks one URL.
@@ -82,12 +107,17 @@ func (c *client) get(ctx context.Context, known validators) (response, error) {
 func (c *client) request(ctx context.Context, to target, known validators, most int64) (response, error) {
 	next := to.url
 	for range maxRedirects + 1 {
-		resp, err := c.hop(ctx, to, next, known)
+		id := c.identity(next)
+		resp, err := c.hop(ctx, to, next, known.of(id))
 		if err != nil {
 			return response{}, err
 		}
 		if !isRedirect(resp.StatusCode) {
-			return take(ctx, resp, known, most)
+			r, err := take(ctx, resp, known.of(id), most)
+			if r.validators != (validators{}) {
+				r.validators.Request = id
+			}
+			return r, err
 		}
 		resp.Body.Close() // its content does not matter
 		if next, err = redirected(to, next, resp); err != nil {
@@ -95,6 +125,17 @@ func (c *client) request(ctx context.Context, to target, known validators, most 
 		}
 	}
 	return response{}, failed("give the address that it ends at", "more than %d redirects", maxRedirects)
+}
+
+// identity is a hash of what an answer depends on: the URL with its query and
+// user, and the headers.
+func (c *client) identity(next *url.URL) string {
+	text := fmt.Appendf(nil, "%q", next)
+	for _, name := range slices.Sorted(maps.Keys(c.source.Headers)) {
+		text = fmt.Appendf(text, " %q %q", name, c.source.Headers[name])
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // hop makes one request, without a redirect. The connection is not kept: the
@@ -129,7 +170,7 @@ func isRedirect(status int) bool {
 func redirected(to target, from *url.URL, resp *http.Response) (*url.URL, error) {
 	location, err := url.Parse(resp.Header.Get("Location"))
 	if err != nil || resp.Header.Get("Location") == "" {
-		return nil, failed("", "the server answers %s without saying where to", resp.Status)
+		return nil, failed("", "the server answers %d without saying where to", resp.StatusCode)
 	}
 	next := from.ResolveReference(location)
 	next.Fragment, next.User = "", nil
@@ -233,7 +274,7 @@ func take(ctx context.Context, resp *http.Response, known validators, most int64
 		return response{}, failed("have the server send Content-Length, or serve JSON",
 			"the answer has no length: YAML that is cut off could not be told from whole")
 	}
-	return response{body: body, validators: validators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}}, nil
+	return response{body: body, validators: validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")}}, nil
 }
 
 // endUnknown reports whether an answer ended because the connection did, so that

@@ -202,6 +202,7 @@ func bad() map[string]struct {
 		"a chunk missing":               {raw(head + "Transfer-Encoding: chunked\r\n\r\n5\r\nkind:\r\n"), "the answer is cut off"},
 		"YAML without a length":         {raw("HTTP/1.0 200 OK\r\n\r\n" + pod("a", "1")), "the answer has no length"},
 		"no answer":                     {raw(""), "EOF"},
+		"no HTTP, at length":            {raw(strings.Repeat("x", 3000) + "\r\n"), "..."},
 		"no HTTP":                       {raw("220 mail.example ESMTP\r\n"), "malformed HTTP"},
 		"YAML cut inside a pod":         {text(twoPods[:len(twoPods)-30]), "default/b"},
 		"YAML cut inside a word":        {text(twoPods[:len(twoPods)-3]), "the file is cut off"},
@@ -377,64 +378,6 @@ func TestOneGoodOfABadFirstAnswer(t *testing.T) {
 	s := newSite(t, httptest.NewServer)
 	s.serve(text(pod("a", "1") + "---\n" + pod("b", "")))
 	follow(t, Source{URL: s.URL}).want("a=1 !Invalid")
-}
-
-func TestConditional(t *testing.T) {
-	for name, header := range map[string][2]string{
-		"ETag":          {"ETag", "If-None-Match"},
-		"Last-Modified": {"Last-Modified", "If-Modified-Since"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, httptest.NewServer)
-			file := filepath.Join(t.TempDir(), "state.json")
-			var full, saved atomic.Int32
-			good := func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set(header[0], "v1")
-				if r.Header.Get(header[1]) == "v1" {
-					saved.Add(1)
-					w.WriteHeader(http.StatusNotModified)
-					return
-				}
-				full.Add(1)
-				_, _ = w.Write([]byte(twoPods))
-			}
-			s.serve(good)
-			f := follow(t, Source{URL: s.URL}, withState(file))
-			f.want("a=1 b=1")
-			s.serve(status(500))
-			f.want("a=1* b=1* !Unreadable")
-			s.serve(good) // 304: it counts again
-			f.want("a=1 b=1")
-			f.stop()
-			f = follow(t, Source{URL: s.URL}, withState(file))
-			f.want("a=1 b=1")
-			if full.Load() != 1 || saved.Load() == 0 {
-				t.Errorf("%d whole answers, %d times 304; want one whole one", full.Load(), saved.Load())
-			}
-			if name == "ETag" && f.url.State().ETag != "v1" {
-				t.Errorf("state: %+v", f.url.State())
-			}
-		})
-	}
-}
-
-// An answer with a fault is asked for again as a whole: after a restart nobody
-// would know the fault.
-func TestNoConditionOnFaults(t *testing.T) {
-	s := newSite(t, httptest.NewServer)
-	s.serve(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("If-None-Match") != "" {
-			t.Error("a conditional request")
-		}
-		w.Header().Set("ETag", "v1")
-		_, _ = w.Write([]byte(pod("a", "") + "---\n" + pod("b", "1")))
-	})
-	f := follow(t, Source{URL: s.URL})
-	f.want("b=1 !Invalid")
-	asked := s.asked.Load()
-	for s.asked.Load() < asked+3 {
-		time.Sleep(time.Millisecond)
-	}
 }
 
 func TestRestart(t *testing.T) {
