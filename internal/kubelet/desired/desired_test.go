@@ -567,20 +567,41 @@ func TestKeep(t *testing.T) {
 		steps []Delivery
 		want  [][]string
 	}{
-		{"its source has it still", "http", []Delivery{full("file", pod("a/1"), pod("b")), full("http", pod("a/2"))},
-			[][]string{{"file ADD b"}, {"http ADD a/2"}}},
-		{"its source has it no more", "http", []Delivery{full("file", pod("a/1")), full("http")},
-			[][]string{{"file ADD"}, {"http ADD", "file ADD a/1"}}},
-		{"the other lets go before", "http", []Delivery{full("file", pod("a/1")), full("file"), full("http")},
-			[][]string{{"file ADD"}, nil, {"http ADD"}}},
-		{"its own source comes first", "file", []Delivery{full("file", pod("a/1")), full("http", pod("a/2"))},
-			[][]string{{"file ADD a/1"}, {"http ADD"}}},
-		{"an edit in its own source", "file", []Delivery{full("http", pod("a/2")), full("file", pod("a/3"))},
-			[][]string{{"http ADD"}, {"file ADD a/3"}}},
-		{"the API's are kept apart by the server", "api", []Delivery{full("file", pod("a/1")), full("http"), full("api")},
-			[][]string{{"file ADD a/1"}, {"http ADD"}, {"api ADD"}}},
-		{"a source that is not there any more", "url", []Delivery{full("file", pod("a/1"))},
-			[][]string{{"file ADD a/1"}}},
+		{
+			"its source has it still", "http",
+			[]Delivery{full("file", pod("a/1"), pod("b")), full("http", pod("a/2"))},
+			[][]string{{"file ADD b"}, {"http ADD a/2"}},
+		},
+		{
+			"its source has it no more", "http",
+			[]Delivery{full("file", pod("a/1")), full("http")},
+			[][]string{{"file ADD"}, {"http ADD", "file ADD a/1"}},
+		},
+		{
+			"the other lets go before", "http",
+			[]Delivery{full("file", pod("a/1")), full("file"), full("http")},
+			[][]string{{"file ADD"}, nil, {"http ADD"}},
+		},
+		{
+			"its own source comes first", "file",
+			[]Delivery{full("file", pod("a/1")), full("http", pod("a/2"))},
+			[][]string{{"file ADD a/1"}, {"http ADD"}},
+		},
+		{
+			"an edit in its own source", "file",
+			[]Delivery{full("http", pod("a/2")), full("file", pod("a/3"))},
+			[][]string{{"http ADD"}, {"file ADD a/3"}},
+		},
+		{
+			"the API's are kept apart by the server", "api",
+			[]Delivery{full("file", pod("a/1")), full("http"), full("api")},
+			[][]string{{"file ADD a/1"}, {"http ADD"}, {"api ADD"}},
+		},
+		{
+			"a source that is not there any more", "url",
+			[]Delivery{full("file", pod("a/1"))},
+			[][]string{{"file ADD a/1"}},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
