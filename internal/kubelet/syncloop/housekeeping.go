@@ -66,11 +66,13 @@ func (l *Loop) addMissing() {
 	}
 }
 
-// endOrphans stops and removes what only the runtime knows.
+// endOrphans stops and removes what only the runtime knows. Of a pod that is
+// wanted and does not run yet, as others come first, it may have what was before
+// a reboot: the pod's files go on being its own.
 func (l *Loop) endOrphans() {
 	states := l.states()
 	for _, o := range l.cfg.Runtime.Pods() {
-		if _, working := states[o.UID]; !working && len(o.Sandboxes)+len(o.Containers) > 0 {
+		if _, working := states[o.UID]; !working && l.pods[o.UID] == nil && len(o.Sandboxes)+len(o.Containers) > 0 {
 			l.cfg.Log.Info("ending a pod that nobody wants", "pod", o.Namespace+"/"+o.Name, "podUID", o.UID)
 			l.cfg.Workers.Update(orphan(&o))
 		}
@@ -144,12 +146,19 @@ func (l *Loop) runSweeper(ctx context.Context) {
 	}
 }
 
-// known returns what must not be swept: the pods that have a worker, and those
-// of which the runtime has anything, as that may still use their files.
+// known returns what must not be swept: the pods that have a worker, those that
+// are wanted and may get one later, and those of which the runtime has anything,
+// as that may still use their files.
 func (l *Loop) known() func(uid types.UID) bool {
-	listed := sets.New[types.UID]()
+	known := sets.New[types.UID]()
 	for _, o := range l.cfg.Runtime.Pods() {
-		listed.Insert(o.UID)
+		known.Insert(o.UID)
 	}
-	return func(uid types.UID) bool { return listed.Has(uid) || l.cfg.Known(uid) }
+	l.mu.Lock()
+	wanted := l.mu.pods
+	l.mu.Unlock()
+	for _, p := range wanted {
+		known.Insert(p.UID)
+	}
+	return func(uid types.UID) bool { return known.Has(uid) || l.cfg.Known(uid) }
 }
