@@ -106,6 +106,13 @@ func (n *offline) dir() string { return n.Instance.Path("checkpoint") }
 // awaitKept waits until the pods, and a token of each, are on the disk.
 func (n *offline) awaitKept(pods ...*v1.Pod) {
 	n.t.Helper()
+	n.awaitFiles(2, pods...)
+}
+
+// awaitFiles waits until at least so many files are kept of each pod. A pod that
+// has ended needs no token, and has none where it ended before one was written.
+func (n *offline) awaitFiles(least int, pods ...*v1.Pod) {
+	n.t.Helper()
 	folder := checkpoint.New(checkpoint.Config{Dir: n.dir(), KeyFile: n.Options.Checkpoint.KeyFile})
 	n.Eventually("the pods are kept", func(context.Context) (bool, error) {
 		files, err := folder.Files()
@@ -119,7 +126,7 @@ func (n *offline) awaitKept(pods ...*v1.Pod) {
 			}
 		}
 		for _, p := range pods {
-			if kept[p.UID] < 2 {
+			if kept[p.UID] < least {
 				return false, fmt.Errorf("kept of pod %s: %d", p.Name, kept[p.UID])
 			}
 		}
@@ -292,7 +299,7 @@ func (n *offline) ended() {
 		}
 		return nil
 	})
-	n.awaitKept(p)
+	n.awaitFiles(1, p)
 	n.bootWithoutAPI()
 	ended := func(r joined.Report) bool {
 		return slices.Equal(show(r.Pods), []string{"app ready", "job"}) &&
