@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -44,9 +42,9 @@ could not be read.`,
 			cfg := node.CheckConfig{NodeName: nodeName}
 			cfg.Paths, cfg.Stdin = args, nil
 			if slices.Contains(args, "-") {
-				text, err := io.ReadAll(cmd.InOrStdin())
+				text, err := readInput(cmd.InOrStdin(), "-")
 				if err != nil {
-					return &exitError{exitUsage, fmt.Errorf("standard input: %w", err)}
+					return &exitError{exitUsage, err}
 				}
 				cfg.Stdin = append([]byte{}, text...)
 				cfg.Paths = slices.DeleteFunc(slices.Clone(args), func(path string) bool { return path == "-" })

@@ -88,7 +88,8 @@ func (f *Folder) file(name string) checkpointfile.File {
 	return file
 }
 
-// read reads at most what a file may have, without following a link.
+// read reads at most what a file may have. A link that leaves the folder is not
+// followed, and one inside leads to another object, which Decode's key tells.
 func (f *Folder) read(name string) (data []byte, err error) {
 	root, err := os.OpenRoot(f.cfg.Dir)
 	if err != nil {
