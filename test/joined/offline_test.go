@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -48,7 +49,7 @@ func TestOffline(t *testing.T) {
 	t.Run("with another key nothing starts until the API is back", func(t *testing.T) { n.in(t).anotherKey(app) })
 }
 
-func (n *offline) in(t *testing.T) *offline { return &offline{n.Node, t} }
+func (n *offline) in(t *testing.T) *offline { return &offline{n.In(t), t} }
 
 func keyFile(t *testing.T, b byte) string {
 	t.Helper()
@@ -73,6 +74,14 @@ func pod(name string) *v1.Pod {
 			Path: "memory", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: c.Name, Resource: "limits.memory"},
 		}}}}},
 	}
+	return p
+}
+
+// bound binds a pod to the node without the scheduler. That backs off from an API
+// server that was away, by up to a minute and the longer the more often: its pause
+// only becomes short again after two minutes without an outage.
+func (n *offline) bound(p *v1.Pod) *v1.Pod {
+	p.Spec.NodeName = n.Name
 	return p
 }
 
@@ -106,13 +115,6 @@ func (n *offline) dir() string { return n.Instance.Path("checkpoint") }
 // awaitKept waits until the pods, and a token of each, are on the disk.
 func (n *offline) awaitKept(pods ...*v1.Pod) {
 	n.t.Helper()
-	n.awaitFiles(2, pods...)
-}
-
-// awaitFiles waits until at least so many files are kept of each pod. A pod that
-// has ended needs no token, and has none where it ended before one was written.
-func (n *offline) awaitFiles(least int, pods ...*v1.Pod) {
-	n.t.Helper()
 	folder := checkpoint.New(checkpoint.Config{Dir: n.dir(), KeyFile: n.Options.Checkpoint.KeyFile})
 	n.Eventually("the pods are kept", func(context.Context) (bool, error) {
 		files, err := folder.Files()
@@ -126,11 +128,29 @@ func (n *offline) awaitFiles(least int, pods ...*v1.Pod) {
 			}
 		}
 		for _, p := range pods {
-			if kept[p.UID] < least {
+			if kept[p.UID] < 2 {
 				return false, fmt.Errorf("kept of pod %s: %d", p.Name, kept[p.UID])
 			}
 		}
 		return true, nil
+	})
+}
+
+// awaitKeptEnd waits until it is on the disk that a pod has ended. Its token need
+// not be: it may have ended before anybody looked.
+func (n *offline) awaitKeptEnd(pod *v1.Pod) {
+	n.t.Helper()
+	folder := checkpoint.New(checkpoint.Config{Dir: n.dir(), KeyFile: n.Options.Checkpoint.KeyFile})
+	n.Eventually("the pod's end is kept", func(context.Context) (bool, error) {
+		data, err := folder.Read(checkpointfile.PodKey(pod.Namespace, pod.Name, string(pod.UID)))
+		if err != nil {
+			return false, err
+		}
+		var kept v1.Pod
+		if err := json.Unmarshal(data, &kept); err != nil {
+			return false, err
+		}
+		return kept.Status.Phase == v1.PodSucceeded, fmt.Errorf("kept as %s", kept.Status.Phase)
 	})
 }
 
@@ -290,7 +310,7 @@ func (n *offline) hangs() {
 }
 
 func (n *offline) ended() {
-	p := joined.Pod("job", "sleep", "10ms")
+	p := n.bound(joined.Pod("job", "sleep", "10ms"))
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
 	p = n.Create(p)
 	n.AwaitPod("job", "has ended", func(p *v1.Pod) error {
@@ -299,7 +319,7 @@ func (n *offline) ended() {
 		}
 		return nil
 	})
-	n.awaitFiles(1, p)
+	n.awaitKeptEnd(p)
 	n.bootWithoutAPI()
 	ended := func(r joined.Report) bool {
 		return slices.Equal(show(r.Pods), []string{"app ready", "job"}) &&
@@ -325,7 +345,7 @@ func (n *offline) ended() {
 }
 
 func (n *offline) damaged(app *v1.Pod) {
-	other := n.Run(pod("other"))
+	other := n.Run(n.bound(pod("other")))
 	n.awaitKept(app, other)
 	file := filepath.Join(n.dir(), checkpointfile.PodKey(other.Namespace, other.Name, string(other.UID)).File())
 	data, err := os.ReadFile(file)
