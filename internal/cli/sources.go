@@ -26,7 +26,7 @@ func PrintSources(w io.Writer, sources []control.Source, format Format, now time
 		if s.Message != "" {
 			fmt.Fprintf(w, "\nSource %s is %s: %s\n", s.Name, s.State, visible(s.Message))
 			if !s.Since.IsZero() {
-				fmt.Fprintf(w, "  since %s; what it last said stays in force\n", Age(s.Since, now))
+				fmt.Fprintf(w, "  since %s%s\n", Age(s.Since, now), stays(s))
 			}
 		}
 		wrong = wrong || s.Wrong()
@@ -81,11 +81,7 @@ func printSourceObjects(w io.Writer, sources []control.Source, format Format) er
 			if o.Namespace != "" {
 				name = o.Namespace + "/" + name
 			}
-			note := ""
-			if o.Kept {
-				note = "kept: its document is not good now"
-			}
-			row := []any{s.Name, o.Kind + " " + name, o.Place, note}
+			row := []any{s.Name, o.Kind + " " + name, o.Place, note(s, o)}
 			if format == Wide {
 				row = append(row, o.Pod)
 			}
@@ -101,6 +97,28 @@ func printSourceObjects(w io.Writer, sources []control.Source, format Format) er
 		grid.Row(row...)
 	}
 	return grid.Flush()
+}
+
+// stays says that a source takes nothing away, if it ever gave something.
+func stays(s control.Source) string {
+	if s.State == control.SourceSilent {
+		return ""
+	}
+	return "; what it last said stays in force"
+}
+
+// note says what is special about an object that a source delivers.
+func note(s control.Source, o control.SourceObject) string {
+	switch {
+	case o.LeftOut:
+		return "left out: see what is wrong"
+	case o.Kept && s.Message != "":
+		return "kept: the source does not give it now"
+	case o.Kept:
+		return "kept: its document is not good now"
+	default:
+		return ""
+	}
 }
 
 // printFault writes a fault with what to do, what kind it is and its age.

@@ -36,10 +36,10 @@ SOURCE   STATE     LAST GOOD   PODS   OTHERS   WRONG   PLACE
 file     failing   60s ago     1      1        1       /srv/pods
 api      ok        0s ago      1      0        0       https://127.0.0.1:6443
 
-SOURCE   OBJECT              FROM             NOTE                                 POD
-file     Pod default/web     web.yaml:1       kept: its document is not good now   web-edge-1
-file     StorageClass fast   a/class.yaml:4   -                                    -
-api      Pod lab/x           -                -                                    -
+SOURCE   OBJECT              FROM             NOTE                                    POD
+file     Pod default/web     web.yaml:1       kept: the source does not give it now   web-edge-1
+file     StorageClass fast   a/class.yaml:4   -                                       -
+api      Pod lab/x           -                -                                       -
 
 Source file is failing: cannot be read: permission denied
   since 50s; what it last said stays in force
@@ -51,6 +51,30 @@ Wrong in source file:
 
 Ignored in source file:
   web.yaml.bak\x1b: no manifest
+`},
+		"good, and not all of it": {[]control.Source{
+			{
+				Name: "file", Place: "/srv/pods", State: control.SourceGood, Objects: []control.SourceObject{
+					{Kind: "Pod", Namespace: "default", Name: "db", Pod: "db-edge-1", Place: "db.yaml:1", LeftOut: true},
+					{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1", Place: "web.yaml:1", Kept: true},
+				},
+				Faults: []control.Fault{{File: "web.yaml", Line: 7, Message: "unknown field"}},
+			},
+			{Name: "http", Place: "https://h/pods", State: control.SourceSilent, Message: "has never answered", Since: now.Add(-time.Minute)},
+		}, cli.Table, `
+SOURCE   STATE    LAST GOOD   PODS   OTHERS   WRONG   PLACE
+file     ok       -           2      0        1       /srv/pods
+http     silent   -           0      0        0       https://h/pods
+
+SOURCE   OBJECT            FROM         NOTE
+file     Pod default/db    db.yaml:1    left out: see what is wrong
+file     Pod default/web   web.yaml:1   kept: its document is not good now
+
+Wrong in source file:
+  web.yaml:7: unknown field
+
+Source http is silent: has never answered
+  since 60s
 `},
 		"empty": {[]control.Source{{Name: "file", Place: "/srv/pods", State: control.SourceGood}}, cli.Table, `
 SOURCE   STATE   LAST GOOD   PODS   OTHERS   WRONG   PLACE

@@ -38,7 +38,11 @@ type SourceObject struct {
 	Name      string `json:"name"`
 	Pod       string `json:"pod,omitempty"`   // the name that a static pod has on the node
 	Place     string `json:"place,omitempty"` // of its document: web.yaml:3
-	Kept      bool   `json:"kept,omitempty"`  // its document is not good now; the last good one is in force
+	Kept      bool   `json:"kept,omitempty"`  // it is not given, or its document is not good, now; the last good one is in force
+
+	// LeftOut says that the pod does not run, since another one has its name or
+	// UID. A fault of the source says which.
+	LeftOut bool `json:"leftOut,omitempty"`
 }
 
 // An IgnoredFile is one that is no manifest.

@@ -176,7 +176,7 @@ func (d *decoder) nameHint(root *value) string {
 	if meta := root.get("metadata"); meta != nil && meta.get("generateName") != nil {
 		return "a file is read again and again, so generateName cannot be used"
 	}
-	if n := root.get("metadata").get("name"); n != nil && n.shape == scalar && n.data != nil {
+	if n := root.get("metadata").get("name"); n != nil && n.shape == scalar && n.data != nil && n.data != "" {
 		return "a name is text: put " + n.text + " in quotes"
 	}
 	return "every object in a file needs a name"

@@ -1,10 +1,12 @@
 package manifestdir
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/manifest"
@@ -62,10 +64,15 @@ func (c ReadConfig) read() (reading, error) {
 	r := newReading()
 	w := walk{scanner: &s, reading: &r, above: map[fingerprint]bool{}}
 	for _, path := range c.Paths {
+		if path == "" { // a variable that is not set, and no name for this folder
+			return r, errors.New("a path is empty: name a file or a folder")
+		}
 		if err := w.given(filepath.Clean(path)); err != nil {
 			return r, err
 		}
 	}
+	slices.Sort(r.ignored) // a folder may be named twice
+	r.ignored = slices.Compact(r.ignored)
 	if c.Stdin != nil {
 		r.files["-"] = s.parse("-", c.Stdin)
 	}

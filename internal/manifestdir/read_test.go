@@ -63,6 +63,7 @@ func TestRead(t *testing.T) {
 		"a folder, named as it was given": {ReadConfig{Paths: []string{"./m/"}, Recursive: true}, 3, []string{"m/a.yaml a", "m/sub/c.yml c", "wrong m/sub/d.json Syntax", "ignored m/a.yaml.bak"}},
 		"no nested folders":               {ReadConfig{Paths: []string{"m"}}, 1, []string{"m/a.yaml a", "ignored m/a.yaml.bak", "ignored m/sub/"}},
 		"one name in two folders":         {ReadConfig{Paths: []string{"m", "other"}}, 3, []string{"m/a.yaml a", "other/e.yaml e", "wrong other/a.yaml Duplicate", "ignored m/a.yaml.bak", "ignored m/sub/"}},
+		"a folder twice":                  {ReadConfig{Paths: []string{"m", "m/"}}, 1, []string{"m/a.yaml a", "ignored m/a.yaml.bak", "ignored m/sub/"}},
 		"files":                           {ReadConfig{Paths: []string{"other/e.yaml", "m/a.yaml"}}, 2, []string{"m/a.yaml a", "other/e.yaml e"}},
 		"a file twice":                    {ReadConfig{Paths: []string{"other/e.yaml", "./other/e.yaml"}}, 1, []string{"other/e.yaml e"}},
 		"a file that is ignored":          {ReadConfig{Paths: []string{"f.txt"}}, 1, []string{"wrong f.txt Refused"}},
@@ -87,8 +88,34 @@ func TestReadOfWhatIsNotThere(t *testing.T) {
 	if _, _, err := Read(ReadConfig{Paths: []string{"none.yaml"}, Parser: parser}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file: %v", err)
 	}
+	if _, _, err := Read(ReadConfig{Paths: []string{""}, Parser: parser}); err == nil || !strings.Contains(err.Error(), "a path is empty") {
+		t.Errorf("no name: %v", err)
+	}
 	if _, _, err := Read(ReadConfig{Dir: "none", Parser: parser}); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// TestReadNamesTheTrouble holds that what is said to do about a path that
+// cannot be read is about that trouble.
+func TestReadNamesTheTrouble(t *testing.T) {
+	dir := tree(t, nil)
+	must(t, os.Symlink("nowhere.yaml", filepath.Join(dir, "away.yaml")))
+	must(t, os.Symlink("loop.yaml", filepath.Join(dir, "loop.yaml")))
+	set, _, err := Read(ReadConfig{Paths: []string{"."}, Parser: parser})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, f := range set.Faults {
+		got[f.File] = f.Message + "; " + f.Hint
+	}
+	want := map[string]string{
+		"away.yaml": "a link to a file that is not there; bring the file back or remove the link; what ran stays",
+		"loop.yaml": "cannot be read: stat: too many levels of symbolic links; it is a link that leads back to itself: remove it; what ran stays",
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
 	}
 }
 

@@ -106,10 +106,19 @@ func (r *reading) unreadable(name string, err error) *manifest.Fault {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = fmt.Errorf("%s: %w", path.Op, path.Err)
 	}
-	return &manifest.Fault{
+	f := manifest.Fault{
 		File: name, Reason: manifest.ReasonUnreadable,
 		Message: "cannot be read: " + err.Error(), Hint: "check its permissions; what ran stays",
 	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // only a link is there and not to be found
+		f.Message, f.Hint = "a link to a file that is not there", "bring the file back or remove the link; what ran stays"
+	case errors.Is(err, syscall.ELOOP):
+		f.Hint = "it is a link that leads back to itself: remove it; what ran stays"
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE):
+		f.Hint = "look at the disk or the network that it is on; what ran stays"
+	}
+	return &f
 }
 
 // A walk is one pass over the folder.

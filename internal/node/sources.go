@@ -91,6 +91,7 @@ func addSourceFaults(sources []control.Source, faults []fault.Fault) []control.S
 	for i := range sources {
 		for _, f := range faults {
 			if f.Source == sources[i].Name {
+				leaveOut(sources[i].Objects, f.Object)
 				sources[i].Faults = append(sources[i].Faults, control.Fault{
 					Reason: string(manifest.ReasonDuplicate), Object: f.Object, Message: f.Message, Since: f.Since,
 				})
@@ -98,6 +99,16 @@ func addSourceFaults(sources []control.Source, faults []fault.Fault) []control.S
 		}
 	}
 	return sources
+}
+
+// leaveOut marks the static pod that a fault is of. Pods of the API have no
+// such name: they run beside the one they clash with.
+func leaveOut(objects []control.SourceObject, pod string) {
+	for i, o := range objects {
+		if o.Pod != "" && pod == "Pod "+o.Namespace+"/"+o.Pod {
+			objects[i].LeftOut = true
+		}
+	}
 }
 
 // sourceState says how a source is that last answered in this run at lastGood,

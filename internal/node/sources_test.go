@@ -134,6 +134,30 @@ func TestAPISource(t *testing.T) {
 	}
 }
 
+// TestLeftOutIsMarked holds that a pod of a static source that gives way to
+// another is marked, and one of the API, which runs beside it, is not.
+func TestLeftOutIsMarked(t *testing.T) {
+	sources := []control.Source{
+		{Name: "file", Objects: []control.SourceObject{
+			{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1"},
+			{Kind: "Pod", Namespace: "app", Name: "web", Pod: "web-edge-1"},
+			{Kind: "ConfigMap", Namespace: "default", Name: "web-edge-1"},
+		}},
+		{Name: "http", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web", Pod: "web-edge-1"}}},
+		{Name: "api", Objects: []control.SourceObject{{Kind: "Pod", Namespace: "default", Name: "web-edge-1"}}},
+	}
+	faults := []fault.Fault{{Source: "file", Object: "Pod default/web-edge-1", Message: "a"}, {Source: "api", Object: "Pod default/web-edge-1", Message: "b"}}
+	var got []bool
+	for _, s := range addSourceFaults(sources, faults) {
+		for _, o := range s.Objects {
+			got = append(got, o.LeftOut)
+		}
+	}
+	if diff := cmp.Diff(got, []bool{true, false, false, false, false}); diff != "" {
+		t.Errorf("got (-), want (+):\n%s", diff)
+	}
+}
+
 // TestManifestFolderIsMadeOnce holds that a folder that is away at a start is
 // not taken for an empty one.
 func TestManifestFolderIsMadeOnce(t *testing.T) {
