@@ -1,23 +1,13 @@
-// Command cache measures the pod status cache beside upstream's: the same
-// calls, the same numbers of pods and of readers that wait.
-//
-// Each call is measured by package testing, five times in turns, and the
-// least is taken: on a machine that does other things, what is more is theirs.
 package main
 
 import (
-	"context"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/holdfast-dev/holdfast/bench/upstreamkubelet/page"
 )
 
 // A cache is what both can do. A status is whatever each one stores.
@@ -30,20 +20,6 @@ type cache interface {
 
 // rounds is how often everything is measured.
 const rounds = 5
-
-func main() {
-	out := flag.String("page", "", "Markdown page to write the table into; empty: none")
-	flag.Parse()
-	text := report()
-	fmt.Print(text)
-	if *out == "" {
-		return
-	}
-	if err := page.Replace(*out, "cache", text); err != nil {
-		fmt.Fprintln(os.Stderr, "bench/cache:", err)
-		os.Exit(1)
-	}
-}
 
 func report() string {
 	var b strings.Builder
@@ -102,11 +78,10 @@ var (
 	never = began.Add(1000 * time.Hour)
 )
 
-func filled(c cache) cache {
+func fill(c cache) {
 	for _, uid := range uids {
 		c.set(uid, moment(0))
 	}
-	return c
 }
 
 var cases = []struct {
@@ -114,21 +89,21 @@ var cases = []struct {
 	run  func(*testing.B, cache)
 }{
 	{"write one pod", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
 			c.set(uids[n%pods], moment(n))
 		}
 	}},
 	{"read one pod", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
 			c.get(uids[n%pods])
 		}
 	}},
 	{"read one pod, newer than a moment before", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		c.updateTime(moment(2))
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
@@ -136,19 +111,19 @@ var cases = []struct {
 		}
 	}},
 	{"time of the whole cache, nobody waits", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
 			c.updateTime(moment(n))
 		}
 	}},
 	{"the same, 1,000 readers wait for later", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		var readers sync.WaitGroup
 		for _, uid := range uids {
 			readers.Go(func() { c.newerThan(uid, never) })
 		}
-		time.Sleep(100 * time.Millisecond) // until they wait
+		<-time.After(100 * time.Millisecond) // until they wait
 		b.ReportAllocs()
 		n := 0
 		for b.Loop() {
@@ -159,7 +134,7 @@ var cases = []struct {
 		readers.Wait()
 	}},
 	{"1,000 readers come, wait, and are woken by it", func(b *testing.B, c cache) {
-		filled(c)
+		fill(c)
 		b.ReportAllocs()
 		for n := 0; b.Loop(); n++ {
 			wanted := moment(2 * n)
@@ -172,6 +147,3 @@ var cases = []struct {
 		}
 	}},
 }
-
-// ctx is of the readers: they wait until they are woken.
-var ctx = context.Background()

@@ -126,8 +126,8 @@ func idleSide(ctx context.Context, o options) error {
 			return errors.Join(err, stop())
 		}
 		used := cpuTime() - before
-		fmt.Printf("%.3f\n", float64(used)/1e6/o.idle.Minutes())
-		return stop()
+		_, err = fmt.Fprintf(os.Stdout, "%.3f\n", float64(used)/1e6/o.idle.Minutes())
+		return errors.Join(err, stop())
 	}
 	return fmt.Errorf("no side %q", o.side)
 }

@@ -29,8 +29,9 @@ var progress = os.Stderr
 func main() {
 	klog.SetLogger(logr.Discard()) // upstream logs each event that it drops
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench/pleg:", err)
 		os.Exit(1)
 	}
