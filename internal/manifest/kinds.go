@@ -144,7 +144,9 @@ func (p *Parser) resolve(apiVersion, name string) (kind, *Fault) {
 		}
 	}
 	f := &Fault{Reason: ReasonUnsupported, Field: "kind", Message: fmt.Sprintf("unknown kind %q of %q", name, apiVersion)}
-	if near := nearest(name, p.kindNames()); near != "" {
+	if name == "List" && apiVersion == "v1" { // one at the top never comes here
+		f.Message, f.Hint = "a list in a list", "put its items into the outer list"
+	} else if near := nearest(name, p.kindNames()); near != "" {
 		f.Suggestion = near
 	} else {
 		f.Hint = "supported are " + strings.Join(p.kindNames(), ", ")

@@ -254,7 +254,7 @@ func TestCheck(t *testing.T) {
 		"socket":                 {Source{URL: "unix:///run/x.sock:/pods"}, ""},
 		"settings without a URL": {Source{Timeout: metav1.Duration{Duration: time.Second}}, "manifestURL.url: it is missing"},
 		"no URL":                 {Source{URL: "http://us er:secret@h/"}, "manifestURL.url: it is no URL: want https://host/path"},
-		"no scheme":              {Source{URL: "pods.example/x"}, `manifestURL.url: "no scheme" is not possible: want https://host/path`},
+		"no scheme":              {Source{URL: "pods.example/x"}, `manifestURL.url: it has no scheme: want https://host/path`},
 		"another scheme":         {Source{URL: "ftp://h/x"}, `manifestURL.url: "ftp" is not possible`},
 		"no host":                {Source{URL: "https:///x"}, "manifestURL.url: it names no host"},
 		"a fragment":             {Source{URL: "https://h/x#y"}, "manifestURL.url: a part after #"},

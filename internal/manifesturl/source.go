@@ -204,8 +204,10 @@ func parseTarget(text string) (target, error) {
 		return target{}, errors.New("a part after # is never sent: leave it out")
 	case u.Scheme == "unix":
 		return parseSocket(u)
+	case u.Scheme == "":
+		return target{}, errors.New("it has no scheme: " + want)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return target{}, fmt.Errorf("%q is not possible: %s", cmp.Or(u.Scheme, "no scheme"), want)
+		return target{}, fmt.Errorf("%q is not possible: %s", u.Scheme, want)
 	case u.Hostname() == "":
 		return target{}, errors.New("it names no host: " + want)
 	}
