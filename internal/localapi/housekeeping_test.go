@@ -65,11 +65,19 @@ func TestQuotaIsLeftAgain(t *testing.T) {
 	if _, err := client.Delete(t.Context(), "/a", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.tidy(t.Context(), client); err != nil {
-		t.Fatal(err)
+	// A reader that is slow to go keeps what was freed a little longer: the next
+	// look finds it.
+	var refused error
+	for range 10 {
+		if err := e.tidy(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		if refused = put("/b", 1); refused == nil {
+			break
+		}
 	}
-	if err := put("/b", 1); err != nil {
-		t.Errorf("there is room again: %v", err)
+	if refused != nil {
+		t.Errorf("there is room again: %v", refused)
 	}
 	if size := e.server.Server.Backend().Size(); size > 1<<20 {
 		t.Errorf("the database has %d bytes, want them given back", size)
