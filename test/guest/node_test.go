@@ -134,7 +134,7 @@ func (n *node) eventually(what string, argv []string, wanted func(stdout string)
 }
 
 // TestNode takes a node through what befalls a machine that nobody watches: no
-// network, cgroup v2 alone, a power cut, a reboot.
+// network, cgroup v2 alone, a clock that is set, a power cut, a reboot.
 func TestNode(t *testing.T) {
 	n := newNode(t)
 	n.write("talker.yaml", talker)
@@ -146,6 +146,15 @@ func TestNode(t *testing.T) {
 	group := "/sys/fs/cgroup/holdfast-*/kubepods/burstable/pod*"
 	if got := sh(t, n.m, "cat "+group+"/memory.max "+group+"/cpu.max"); got != "67108864\n50000 100000\n" {
 		t.Errorf("the pod's memory.max and cpu.max: %q", got)
+	}
+
+	t.Log("clock set a day ahead, then two days back")
+	leaver := n.running("leaver-edge-1", "")
+	for _, days := range []int{1, -2} {
+		pod = n.clockSet(pod, time.Duration(days)*24*time.Hour)
+	}
+	if got := n.running("leaver-edge-1", ""); got.Status.ContainerStatuses[0].ContainerID != leaver.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("the pod that nobody touched has another container: %v, was %v", got.Status.ContainerStatuses, leaver.Status.ContainerStatuses)
 	}
 
 	t.Log("power cut")
@@ -173,6 +182,23 @@ func TestNode(t *testing.T) {
 	if left := sh(t, n.m, "cd /sys/fs/cgroup; ls -d holdfast-* 2>&- || true; ls /run/holdfast 2>&- || true; ls /sys/class/net; iptables-save | grep -i holdfast || true; grep -v ' /var/lib/holdfast ' /proc/mounts | grep holdfast || true"); left != "lo\n" {
 		t.Errorf("the machine after uninstall, which should have its loopback alone:\n%s", left)
 	}
+}
+
+// clockSet sets the machine's clock while a pod runs, then kills its process,
+// expects it to be seen and started again, and returns the pod.
+func (n *node) clockSet(before *v1.Pod, by time.Duration) *v1.Pod {
+	n.t.Helper()
+	was := before.Status.ContainerStatuses[0]
+	sh(n.t, n.m, fmt.Sprintf("date -s @$(($(date +%%s) + %d)); holdfast status", int(by.Seconds())))
+	if now := n.running("talker-edge-1", ""); now.Status.ContainerStatuses[0].ContainerID != was.ContainerID {
+		n.t.Errorf("clock set by %v: container %s, was %s", by, now.Status.ContainerStatuses[0].ContainerID, was.ContainerID)
+	}
+	sh(n.t, n.m, "kill -9 $(cat /sys/fs/cgroup/holdfast-*/kubepods/burstable/pod*/*/cgroup.procs | sort -n | tail -1)")
+	pod := n.running("talker-edge-1", was.ContainerID)
+	if got := pod.Status.ContainerStatuses[0].RestartCount; pod.UID != before.UID || got != was.RestartCount+1 {
+		n.t.Errorf("clock set by %v: UID %s, %d restarts; was %s, %d", by, pod.UID, got, before.UID, was.RestartCount)
+	}
+	return pod
 }
 
 func (n *node) expectLog() {
