@@ -31,7 +31,8 @@ func packed(body string, cut int) http.HandlerFunc {
 	_ = w.Close()
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			panic("gzip is not asked for")
+			http.Error(w, "gzip is not asked for", http.StatusNotAcceptable)
+			return
 		}
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(b.Bytes()[:b.Len()-cut])

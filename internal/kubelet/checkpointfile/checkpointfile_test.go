@@ -181,7 +181,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := checkpointfile.Encode(key, object, c)
 		if err != nil {
-			t.Skip() // a header that is as long as it may be
+			// Only names that no object has: they grow when they are quoted.
+			if len(key.Kind)+len(key.Namespace)+len(key.Name) < 600 {
+				t.Errorf("%v was read and cannot be written: %v", key, err)
+			}
+			return
 		}
 		key2, object2, err := checkpointfile.Decode(again, c)
 		if err != nil || key2 != key || !bytes.Equal(object2, object) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -15,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtimelabels"
+	"github.com/holdfast-dev/holdfast/internal/regularfile"
 )
 
 // Upstream's limits, in bytes and lines.
@@ -141,18 +141,11 @@ func cutFront(s string, n int) string {
 // the file's place and does not wait for a pipe's other end: the pod may have
 // put there what it likes.
 func readEnd(path string, n int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, info, err := regularfile.Open(path, unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	if _, err := f.Seek(max(0, info.Size()-n), io.SeekStart); err != nil {
 		return nil, err
 	}
