@@ -34,6 +34,7 @@ type Input struct {
 	Progress *allocation.Progress   // a resize that is being done; nil: none
 	Others   []v1.PodCondition      // what the API has; all but the kubelet's own are kept
 	Ended    bool                   // nothing runs, and nothing will run again
+	End      *End                   // the node ends the pod before its time; nil: it does not
 	Probes   prober                 // nil: containers with probes are judged by whether they run
 	HostIPs  []string               // the node's, the primary one first
 	Runtime  string                 // the scheme of container IDs, such as "containerd"
@@ -108,6 +109,10 @@ func setPhase(s *v1.PodStatus, in *Input) {
 			s.Phase, s.Reason, s.Message = last.Phase, last.Reason, last.Message
 			return
 		}
+	}
+	if in.End != nil {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, in.End.Reason, in.End.Message
+		return
 	}
 	if s.Phase == in.Previous.Phase && s.Reason == "" {
 		s.Reason = cmp.Or(in.Previous.Reason, in.Pod.Status.Reason)

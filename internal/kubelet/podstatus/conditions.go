@@ -45,6 +45,10 @@ func conditions(s *v1.PodStatus, in *Input) []v1.PodCondition {
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
 	made = append(made, resizes(s, in)...)
+	if in.End != nil && in.End.Disrupted {
+		all = slices.DeleteFunc(all, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		made = append(made, in.End.condition())
+	}
 	for i := range made {
 		c := &made[i]
 		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)

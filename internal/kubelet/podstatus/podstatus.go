@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/allocation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
@@ -100,6 +101,7 @@ type entry struct {
 
 	pending  *allocation.Pending  // a resize that waits; nil: none
 	progress *allocation.Progress // a resize that is being done; nil: none
+	end      *End                 // the node ends it before its time; nil: it does not
 
 	rejected bool // it was not admitted: nothing is observed of it
 	finished bool // nothing is left of it on this node
@@ -136,14 +138,14 @@ func (m *Manager) Report(pod *v1.Pod, status *observed.Status, waits map[string]
 		return *e.status.DeepCopy()
 	}
 	if e.finished {
-		e.finished, e.fresh, e.pod = false, true, nil
+		e.finished, e.fresh, e.pod, e.end = false, true, nil, nil
 	}
 	in.Previous = *e.previous(pod)
 	in.Others = pod.Status.Conditions
 	if e.api != nil {
 		in.Others = e.api.Status.Conditions
 	}
-	in.Pending, in.Progress = e.pending, e.progress
+	in.Pending, in.Progress, in.End = e.pending, e.progress, e.end
 	m.setLocked(e, pod, Compute(in))
 	return *e.status.DeepCopy()
 }
@@ -286,12 +288,14 @@ func (m *Manager) entryLocked(uid types.UID) *entry {
 }
 
 // previous is the status that the next one follows on: ours if there is one,
-// else what an earlier agent told the API. It must not be changed.
+// else what an earlier agent told the API. A static pod that an earlier agent
+// ended begins anew, as it does whenever its mirror comes late. It must not be
+// changed.
 func (e *entry) previous(pod *v1.Pod) *v1.PodStatus {
 	switch {
 	case e.pod != nil:
 		return &e.status
-	case e.api != nil && !e.fresh:
+	case e.api != nil && !e.fresh && !(staticpod.IsStatic(pod) && endedByNode(&e.api.Status)):
 		return &e.api.Status
 	default:
 		return &pod.Status

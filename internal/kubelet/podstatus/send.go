@@ -181,7 +181,8 @@ func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsCo
 
 // merge returns the status that the API is to have: ours, with what others
 // write as it is there. As long as containers may run, the phase does not become
-// Succeeded or Failed: controllers take that for permission to replace the pod.
+// Succeeded or Failed: controllers take that for permission to replace the pod;
+// nor is it told that the node ended it.
 func merge(old, status v1.PodStatus, running bool) v1.PodStatus {
 	var all []v1.PodCondition
 	for _, c := range old.Conditions {
@@ -194,7 +195,7 @@ func merge(old, status v1.PodStatus, running bool) v1.PodStatus {
 			all = append(all, c)
 		}
 	}
-	status.Conditions = all
+	status.Conditions = withDisruption(all, &status, terminal(&status) && !running)
 	status.NominatedNodeName = old.NominatedNodeName
 	status.ResourceClaimStatuses = old.ResourceClaimStatuses
 	status.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus

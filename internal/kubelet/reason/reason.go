@@ -29,6 +29,10 @@ const (
 	OOMKilled                  = "OOMKilled"
 )
 
+// Evicted is the reason of a pod that was ended, or not taken, because the node
+// has too little of a resource, and of the event that tells of it.
+const Evicted = "Evicted"
+
 // Reasons of events.
 const (
 	Created                         = "Created"
@@ -64,6 +68,7 @@ const (
 	ImageGCFailed                   = "ImageGCFailed"
 	InvalidDiskCapacity             = "InvalidDiskCapacity"
 	FreeDiskSpaceFailed             = "FreeDiskSpaceFailed"
+	EvictionThresholdMet            = "EvictionThresholdMet"
 	ResizeStarted                   = "ResizeStarted"
 	ResizeDeferred                  = "ResizeDeferred"
 	ResizeCompleted                 = "ResizeCompleted"

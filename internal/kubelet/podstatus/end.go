@@ -1,0 +1,56 @@
+package podstatus
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+)
+
+// An End is why the node ends a pod before its time.
+type End struct {
+	Reason, Message string // of the pod's status; its phase is Failed
+	Disrupted       bool   // the condition DisruptionTarget says so, too: it was for the node's sake, not the pod's fault
+}
+
+func (e *End) condition() v1.PodCondition {
+	return v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+		Reason: v1.PodReasonTerminationByKubelet, Message: e.Message,
+	}
+}
+
+// End makes a pod Failed for a reason that its containers do not show, whatever
+// they end with. Call it before its worker is asked to kill the pod: the API
+// gets the phase, and with disrupted the condition DisruptionTarget, when
+// nothing of the pod runs any more. A pod that has ended stays as it did.
+func (m *Manager) End(uid types.UID, reason, message string, disrupted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entryLocked(uid).end = &End{Reason: reason, Message: message, Disrupted: disrupted}
+}
+
+// withDisruption makes the kubelet's own condition DisruptionTarget what status
+// says of it, once that is to be told. Another's stays unless ours takes its place.
+func withDisruption(conditions []v1.PodCondition, status *v1.PodStatus, tell bool) []v1.PodCondition {
+	i := slices.IndexFunc(status.Conditions, isOwnDisruption)
+	switch {
+	case i >= 0 && tell:
+		conditions = slices.DeleteFunc(conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		return append(conditions, status.Conditions[i])
+	case !terminal(status):
+		return slices.DeleteFunc(conditions, isOwnDisruption) // of an earlier life of a static pod
+	}
+	return conditions
+}
+
+func isOwnDisruption(c v1.PodCondition) bool {
+	return c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
+}
+
+// endedByNode reports whether a pod is Failed because its node ended it.
+func endedByNode(s *v1.PodStatus) bool {
+	return s.Phase == v1.PodFailed && (s.Reason == reason.Evicted || slices.ContainsFunc(s.Conditions, isOwnDisruption))
+}
