@@ -71,7 +71,11 @@ func Compute(in Input) v1.PodStatus {
 	s.EphemeralContainerStatuses = containerStatuses(&in, ephemeralContainers)
 
 	setPhase(&s, &in)
-	s.Conditions = conditions(&s, &in)
+	told := s
+	if in.End != nil && in.Observed.Running() {
+		told.Phase = phase(&s, &in) // it serves until it has ended
+	}
+	s.Conditions = conditions(&told, &in)
 	normalize(&s)
 	return s
 }
@@ -104,15 +108,12 @@ func setPhase(s *v1.PodStatus, in *Input) {
 			s.Phase, s.Reason, s.Message = v1.PodFailed, deadlineReason, deadlineMessage
 		}
 	}
+	in.End.apply(s)
 	for _, last := range []*v1.PodStatus{&in.Previous, &in.Pod.Status} {
-		if terminal(last) {
+		if terminal(last) && (last == &in.Pod.Status || !in.End.told(last)) {
 			s.Phase, s.Reason, s.Message = last.Phase, last.Reason, last.Message
 			return
 		}
-	}
-	if in.End != nil {
-		s.Phase, s.Reason, s.Message = v1.PodFailed, in.End.Reason, in.End.Message
-		return
 	}
 	if s.Phase == in.Previous.Phase && s.Reason == "" {
 		s.Reason = cmp.Or(in.Previous.Reason, in.Pod.Status.Reason)

@@ -16,20 +16,41 @@ type End struct {
 }
 
 func (e *End) condition() v1.PodCondition {
+	message := e.Message
+	if e.Reason == reason.Preempting { // upstream says it in two ways
+		message = "Pod was preempted by Kubelet to accommodate a critical pod."
+	}
 	return v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
-		Reason: v1.PodReasonTerminationByKubelet, Message: e.Message,
+		Reason: v1.PodReasonTerminationByKubelet, Message: message,
 	}
 }
 
-// End makes a pod Failed for a reason that its containers do not show, whatever
-// they end with. Call it before its worker is asked to kill the pod: the API
-// gets the phase, and with disrupted the condition DisruptionTarget, when
-// nothing of the pod runs any more. A pod that has ended stays as it did.
+// apply has a pod fail for e's reason, unless its containers have all succeeded
+// or its deadline is over.
+func (e *End) apply(s *v1.PodStatus) {
+	if e != nil && s.Phase != v1.PodSucceeded && s.Reason == "" {
+		s.Phase, s.Reason, s.Message = v1.PodFailed, e.Reason, e.Message
+	}
+}
+
+// told reports whether a last phase is e's: one that was set before the
+// containers had ended, so that it does not stay if they succeed.
+func (e *End) told(s *v1.PodStatus) bool {
+	return e != nil && s.Phase == v1.PodFailed && s.Reason == e.Reason && s.Message == e.Message
+}
+
+// End makes a pod Failed for a reason that its containers do not show; as
+// upstream has it, one whose containers then all succeed is Succeeded. Call it
+// before its worker is asked to kill the pod: the API gets the phase, and with
+// disrupted the condition DisruptionTarget, when nothing of the pod runs any
+// more. A pod that has ended stays as it did, and the first reason stays.
 func (m *Manager) End(uid types.UID, reason, message string, disrupted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entryLocked(uid).end = &End{Reason: reason, Message: message, Disrupted: disrupted}
+	if e := m.entryLocked(uid); e.end == nil || e.finished {
+		e.end = &End{Reason: reason, Message: message, Disrupted: disrupted}
+	}
 }
 
 // withDisruption makes the kubelet's own condition DisruptionTarget what status

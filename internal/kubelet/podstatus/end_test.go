@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -8,8 +9,48 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
+// TestPhaseOfAnEnd holds which phase, reason, Ready and DisruptionTarget a pod has
+// that the node ends.
+func TestPhaseOfAnEnd(t *testing.T) {
+	deadline := func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(0)) }
+	two := func(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "b"}) }
+	shutdown := &End{Reason: "Terminated", Message: "the node goes down", Disrupted: true}
+	tests := []struct {
+		name string
+		pod  *v1.Pod
+		end  *End
+		seen []string // one after the other; after the last it has ended
+		want string
+	}{
+		{"it serves until it has ended", pod(v1.RestartPolicyAlways, "a"), shutdown, []string{"a:running"}, "Failed Terminated True: the node goes down"},
+		{"it was killed", pod(v1.RestartPolicyAlways, "a"), shutdown, []string{"a:running", "dead a:137"}, "Failed Terminated False: the node goes down"},
+		{"it ended well", pod(v1.RestartPolicyAlways, "a"), shutdown, []string{"a:running", "dead a:0"}, "Succeeded  False: the node goes down"},
+		{"one of two ended well", pod(v1.RestartPolicyNever, "a", two), shutdown, []string{"a:running b:running", "dead a:0 b:1"}, "Failed Terminated False: the node goes down"},
+		{"it never started", pod(v1.RestartPolicyAlways, "a"), shutdown, []string{""}, "Failed Terminated False: the node goes down"},
+		{"a static pod that ended well", pod(v1.RestartPolicyAlways, "a", static), shutdown, []string{"a:running", "dead a:0"}, "Failed Terminated False: the node goes down"},
+		{"its deadline was over", pod(v1.RestartPolicyAlways, "a", deadline), shutdown, []string{"a:running", "dead a:137"}, "Failed DeadlineExceeded False: the node goes down"},
+		{"it made room", pod(v1.RestartPolicyAlways, "a"), &End{Reason: "Preempting", Message: "room", Disrupted: true}, []string{"dead a:1"}, "Failed Preempting False: Pod was preempted by Kubelet to accommodate a critical pod."},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := Input{Pod: tt.pod, Now: now, End: tt.end}
+			in.Previous = Compute(Input{Pod: tt.pod, Now: now, Observed: seen(tt.seen[0])})
+			for i, state := range tt.seen {
+				in.Observed, in.Ended = seen(state), i == len(tt.seen)-1
+				in.Previous = Compute(in)
+			}
+			s := in.Previous
+			_, ready := podutil.GetPodCondition(&s, v1.PodReady)
+			_, disrupted := podutil.GetPodCondition(&s, v1.DisruptionTarget)
+			if got := fmt.Sprintf("%s %s %s: %s", s.Phase, s.Reason, ready.Status, disrupted.Message); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestEnd holds that a pod that the node ends is Failed for the node's reason,
-// whatever its containers end with, and that this is told when nothing runs.
+// and that this is told when nothing runs.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, pod(v1.RestartPolicyAlways, "a"))
@@ -24,13 +65,13 @@ func TestEnd(t *testing.T) {
 		if s := w.Report(p, seen("a:running"), nil); s.Phase != v1.PodFailed || s.Reason != "Evicted" {
 			t.Errorf("phase %s, reason %s; want Failed, Evicted", s.Phase, s.Reason)
 		}
-		w.wantCalls("patch web : <nil>") // not ready any more, without a phase
+		w.wantCalls() // it serves until it has ended
 		if _, c := podutil.GetPodCondition(&w.api.get("web").Status, v1.DisruptionTarget); c != nil {
 			t.Error("the disruption was told while containers run")
 		}
 
 		w.running.Store(false)
-		w.Report(p, seen("dead a:0"), nil)
+		w.Report(p, seen("dead a:137"), nil)
 		w.wantCalls("patch web Failed: <nil>")
 		w.SetTerminated(p)
 		synctest.Wait()
@@ -60,7 +101,7 @@ func TestEndByFault(t *testing.T) {
 		w.End(p.UID, "Evicted", "too much", false)
 		w.terminating.Store(true)
 		w.running.Store(false)
-		w.Report(p, seen("dead a:0"), nil)
+		w.Report(p, seen("dead a:137"), nil)
 		w.SetTerminated(p)
 		synctest.Wait()
 		s := w.api.get("web").Status

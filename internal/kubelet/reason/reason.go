@@ -33,6 +33,12 @@ const (
 // has too little of a resource, and of the event that tells of it.
 const Evicted = "Evicted"
 
+// Reasons of other pods that the node ended.
+const (
+	Terminated = "Terminated" // the machine goes down
+	Preempting = "Preempting" // a critical pod needs the room; of the event, too
+)
+
 // Reasons of events.
 const (
 	Created                         = "Created"
@@ -69,6 +75,7 @@ const (
 	InvalidDiskCapacity             = "InvalidDiskCapacity"
 	FreeDiskSpaceFailed             = "FreeDiskSpaceFailed"
 	EvictionThresholdMet            = "EvictionThresholdMet"
+	NodeShutdown                    = "NodeShutdown"
 	ResizeStarted                   = "ResizeStarted"
 	ResizeDeferred                  = "ResizeDeferred"
 	ResizeCompleted                 = "ResizeCompleted"
