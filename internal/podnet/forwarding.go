@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/vishvananda/netlink"
 )
 
 // forwardingFile holds 1 where the kernel forwards IPv4 between interfaces.
@@ -63,7 +61,7 @@ func (n Net) removeSharedDir() error {
 
 // otherBridge returns the name of some bridge other than ours, if there is one.
 func otherBridge(ours string) (string, error) {
-	links, err := netlink.LinkList()
+	links, err := interfaces()
 	if err != nil {
 		return "", err
 	}

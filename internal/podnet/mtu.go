@@ -18,7 +18,7 @@ const (
 // network does. It is 0 where they may have the usual one, or where there is no
 // uplink.
 func UplinkMTU() (int, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return 0, fmt.Errorf("list routes: %w", err)
 	}

@@ -154,7 +154,7 @@ func (n Net) ensureBridge() (changed bool, err error) {
 // by an earlier subnet: the CNI plugin refuses a bridge that has both.
 func (n Net) ensureAddress(link netlink.Link) (changed bool, err error) {
 	want := netip.PrefixFrom(n.Gateway(), n.Subnet.Bits())
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	have, err := addresses(link)
 	if err != nil {
 		return false, err
 	}
@@ -193,7 +193,7 @@ func removeBridge(name string) error {
 	if link.Type() != "bridge" {
 		return nil // not ours: Ensure refused it
 	}
-	ports, err := netlink.LinkList()
+	ports, err := interfaces()
 	if err != nil {
 		return err
 	}

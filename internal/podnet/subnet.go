@@ -114,7 +114,7 @@ func candidates() iter.Seq[netip.Prefix] {
 // address in, in every routing table; the default route is not one. What belongs
 // to the interface except, which may be empty, is left out.
 func UsedSubnets(except string) ([]Used, error) {
-	links, err := netlink.LinkList()
+	links, err := interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -122,11 +122,13 @@ func UsedSubnets(except string) ([]Used, error) {
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	addrs, err := addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
