@@ -3,10 +3,12 @@ package podadmit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -23,16 +25,19 @@ func resources(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
 		return r
 	}
 	want := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	maps.DeleteFunc(want, func(name v1.ResourceName, _ resource.Quantity) bool { return amount(name, want) == 0 })
+	if len(want) == 0 {
+		return nil
+	}
+	used := map[v1.ResourceName]int64{}
+	for _, other := range others { // each is added up once: it is most of what admission costs
+		theirs := resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{})
+		for name := range want {
+			used[name] += amount(name, theirs)
+		}
+	}
 	for _, name := range inOrder(want) {
-		asked := amount(name, want)
-		if asked == 0 {
-			continue
-		}
-		var used int64
-		for _, other := range others {
-			used += amount(name, resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{}))
-		}
-		if r := fits(name, asked, used, amount(name, free)); r != nil {
+		if r := fits(name, amount(name, want), used[name], amount(name, free)); r != nil {
 			return r
 		}
 	}
