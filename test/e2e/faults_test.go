@@ -66,6 +66,75 @@ spec:
     - {name: out, hostPath: {path: %[2]s}}
 `
 
+// debugged is a pod of the API with what that of the folder does not have: a hook
+// on each kind of container, and room for an ephemeral one.
+const debugged = `apiVersion: v1
+kind: Pod
+metadata: {name: debugged}
+spec:
+  terminationGracePeriodSeconds: 3
+  initContainers:
+    - {name: first, image: "holdfast.local/demo:latest", args: [echo, ready]}
+    - name: side
+      image: holdfast.local/demo:latest
+      args: [sleep, 1h]
+      restartPolicy: Always
+      startupProbe: {exec: {command: [/demo, echo]}, periodSeconds: 1}
+      lifecycle: {preStop: {exec: {command: [/demo, write, /out/side, bye]}}}
+      volumeMounts: [{name: out, mountPath: /out}]
+  containers:
+    - name: main
+      image: holdfast.local/demo:latest
+      args: [sleep, 1h]
+      lifecycle:
+        postStart: {exec: {command: [/demo, write, /out/main, hello]}}
+        preStop: {sleep: {seconds: 1}}
+      volumeMounts: [{name: out, mountPath: /out}]
+  volumes:
+    - {name: out, emptyDir: {}}
+`
+
+// debugger is the ephemeral container that comes later.
+const debugger = `{"spec": {"ephemeralContainers": [{"name": "look", "image": "holdfast.local/demo:latest", "args": ["sleep", "1h"], "targetContainerName": "main"}]}}`
+
+func (n *faultNode) createDebugged() error {
+	out, err := n.tryKubectl(debugged, "apply", "-f", "-")
+	return errors.Join(err, wants(out, "pod/debugged"))
+}
+
+func (n *faultNode) debuggedIsReady() error {
+	if err := n.podIs("debugged", `{.status.conditions[?(@.type=="Ready")].status}`, "True"); err != nil {
+		return err
+	}
+	return n.nothingLeft()
+}
+
+func (n *faultNode) debug() error {
+	out, err := n.tryKubectl("", "patch", "pod", "debugged", "--subresource", "ephemeralcontainers", "-p", debugger)
+	return errors.Join(err, wants(out, "pod/debugged"))
+}
+
+func (n *faultNode) debuggerRuns() error {
+	running := `{range .status.ephemeralContainerStatuses[*]}{.name} {.restartCount} {.state.running.startedAt}{end}`
+	out, err := n.tryKubectl("", "get", "pod", "debugged", "-o", "jsonpath="+running)
+	if err := errors.Join(err, wants(out, "look 0 2")); err != nil {
+		return err
+	}
+	return n.debuggedIsReady()
+}
+
+func (n *faultNode) deleteDebugged() error {
+	_, err := n.tryKubectl("", "delete", "pod", "debugged", "--ignore-not-found", "--wait=false")
+	return err
+}
+
+func (n *faultNode) debuggedIsGone() error {
+	if err := n.podIs("debugged", "{.metadata.name}", ""); err != nil {
+		return err
+	}
+	return n.nothingLeft()
+}
+
 // changes are the verbs that change something in the runtime.
 var changes = []string{
 	"RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync",
@@ -115,41 +184,80 @@ func startFaultNode(t *testing.T) *faultNode {
 	return &faultNode{n, in, proxy, runtimeapi.NewRuntimeServiceClient(conn), t.TempDir()}
 }
 
-// A phase is one change of the pod's file; the empty version removes it.
-type phase struct{ name, version string }
-
-var phases = []phase{{"start", "v1"}, {"update", "v2"}, {"delete", ""}}
-
-func (n *faultNode) change(p phase) {
-	n.t.Helper()
-	if p.version == "" {
-		n.remove("all.yaml")
-		return
-	}
-	n.write("all.yaml", fmt.Sprintf(everything, p.version, n.out))
+// A phase is a change of a pod and what it has to come to. The change is made
+// again where the API was not there to take it.
+type phase struct {
+	name    string
+	change  func(n *faultNode) error
+	reached func(n *faultNode) error
 }
 
-// reached returns nil when the pod is as a phase wants it.
-func (n *faultNode) reached(p phase) error {
-	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pod", "all-edge-1", "--ignore-not-found",
-		"-o", `jsonpath={.spec.containers[0].env[0].value} {.status.conditions[?(@.type=="Ready")].status}`)
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+// A subject is a pod with the phases of its life.
+type subject struct {
+	name   string
+	phases []phase
+}
+
+var subjects = []subject{
+	{"a pod of the folder", []phase{staticPhase("start", "v1"), staticPhase("update", "v2"), staticPhase("delete", "")}},
+	{"a pod of the API", []phase{
+		{"create", (*faultNode).createDebugged, (*faultNode).debuggedIsReady},
+		{"debug", (*faultNode).debug, (*faultNode).debuggerRuns},
+		{"delete", (*faultNode).deleteDebugged, (*faultNode).debuggedIsGone},
+	}},
+}
+
+// staticPhase is a change of the pod's file; the empty version removes it.
+func staticPhase(name, version string) phase {
+	return phase{
+		name,
+		func(n *faultNode) error {
+			if version == "" {
+				n.remove("all.yaml")
+			} else {
+				n.write("all.yaml", fmt.Sprintf(everything, version, n.out))
+			}
+			return nil
+		},
+		func(n *faultNode) error { return n.versionIs(version) },
 	}
-	want := p.version + " True"
-	if p.version == "" {
+}
+
+// versionIs returns nil when the pod of the folder is as a version wants it.
+func (n *faultNode) versionIs(version string) error {
+	n.t.Helper()
+	want := version + " True"
+	if version == "" {
 		want = ""
 	}
-	if out != want {
-		return fmt.Errorf("the pod is %q, want %q", out, want)
+	if err := n.podIs("all-edge-1", `{.spec.containers[0].env[0].value} {.status.conditions[?(@.type=="Ready")].status}`, want); err != nil {
+		return err
 	}
-	if p.version != "" {
+	if version != "" {
 		page, err := fetch(n.t, "http://127.0.0.1:18072/")
 		if err := errors.Join(err, wants(page, "hello from all")); err != nil {
 			return err
 		}
 	}
+	return n.nothingLeft()
+}
+
+// podIs returns nil if what a template shows of a pod is as wanted; of a pod that
+// is not there, nothing.
+func (n *faultNode) podIs(name, template, want string) error {
+	n.t.Helper()
+	out, err := n.tryKubectl("", "get", "pod", name, "--ignore-not-found", "-o", "jsonpath="+template)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	if out != want {
+		return fmt.Errorf("the pod is %q, want %q", out, want)
+	}
+	return nil
+}
+
+func (n *faultNode) nothingLeft() error {
+	n.t.Helper()
 	left, err := n.left()
 	if err == nil && len(left) > 0 {
 		err = errors.New("left: " + strings.Join(left, "\n"))
@@ -236,11 +344,19 @@ func (n *faultNode) dies(ph phase, p point) int {
 	var calls atomic.Int64
 	fired := make(chan string, 1)
 	n.proxy.Set(p.plan(leaks.Agent(n.in), &calls, fired))
-	n.change(ph)
+	refused := ph.change(n)
 	if p.call == 0 && p.time > 0 {
 		time.Sleep(p.time)
 		kill(n.t, leaks.Agent(n.in))
 		fired <- "no verb"
+	}
+	reached := func() error {
+		if refused != nil { // the agent died with the request in its hands
+			if refused = ph.change(n); refused != nil {
+				return refused
+			}
+		}
+		return ph.reached(n)
 	}
 	n.eventually(ph.name, func() error {
 		select {
@@ -249,11 +365,11 @@ func (n *faultNode) dies(ph phase, p point) int {
 			n.proxy.Set(func(faultpoint.Call) faultpoint.Fault { return faultpoint.Fault{} })
 			before := n.lasting()
 			n.up()
-			n.eventually(ph.name+", died "+p.String(), func() error { return n.reached(ph) })
+			n.eventually(ph.name+", died "+p.String(), reached)
 			n.unharmed(before)
 			return nil
 		default:
-			return n.reached(ph)
+			return reached()
 		}
 	})
 	return int(calls.Load())
@@ -279,22 +395,34 @@ func seeded(t *testing.T) *rand.Rand {
 func TestAgentDiesAnywhere(t *testing.T) {
 	n := startFaultNode(t)
 	random := seeded(t)
-	calls := map[string]int{}
-	for _, ph := range phases {
-		calls[ph.name] = n.dies(ph, point{})
-		if calls[ph.name] == 0 {
-			t.Fatalf("%s: no call went through the proxy", ph.name)
+	for _, sub := range subjects {
+		step(t, sub.name, func(t *testing.T) {
+			n.t = t
+			n.diesAnywhere(sub, random)
+		})
+	}
+	n.t = t
+}
+
+func (n *faultNode) diesAnywhere(sub subject, random *rand.Rand) {
+	n.t.Helper()
+	calls, most := map[string]int{}, 0
+	for _, ph := range sub.phases {
+		count := n.dies(ph, point{})
+		calls[ph.name], most = count, max(most, count)
+		if count == 0 {
+			n.t.Fatalf("%s: no call went through the proxy", ph.name)
 		}
 		if note, _ := os.ReadFile(filepath.Join(n.out, "note")); ph.name == "update" && string(note) != "v1\n" {
-			t.Errorf("the hook of the first version wrote %q", note)
+			n.t.Errorf("the hook of the first version wrote %q", note)
 		}
 	}
-	t.Logf("calls that change something: %v", calls)
+	n.t.Logf("calls that change something: %v", calls)
 
 	chance := func(limit time.Duration) time.Duration { return time.Duration(random.Int64N(int64(limit))) }
 	if os.Getenv("HOLDFAST_FAULTS") != "all" {
-		for range 4 {
-			for _, ph := range phases {
+		for range 3 {
+			for _, ph := range sub.phases {
 				p := point{call: 1 + random.IntN(calls[ph.name]), when: []string{"before", "during", "after"}[random.IntN(3)], time: chance(50 * time.Millisecond)}
 				if random.IntN(4) == 0 { // files, mounts, the store: between calls
 					p = point{time: chance(time.Second)}
@@ -304,13 +432,13 @@ func TestAgentDiesAnywhere(t *testing.T) {
 		}
 		return
 	}
-	for call := 1; call <= slices.Max([]int{calls["start"], calls["update"], calls["delete"]}); call++ {
+	for call := 1; call <= most; call++ {
 		for _, when := range []string{"before", "during", "after"} {
-			for _, ph := range phases {
+			for _, ph := range sub.phases {
 				n.dies(ph, point{call: call, when: when, time: chance(50 * time.Millisecond)})
 			}
 		}
-		for _, ph := range phases {
+		for _, ph := range sub.phases {
 			n.dies(ph, point{time: chance(2 * time.Second)})
 		}
 	}
@@ -343,9 +471,11 @@ func TestBadRuntime(t *testing.T) {
 			{},
 		}[random.IntN(12)]
 	}
-	for _, ph := range phases {
+	for _, ph := range subjects[0].phases {
 		n.proxy.Set(bad)
-		n.change(ph)
-		n.eventually(ph.name, func() error { return n.reached(ph) })
+		if err := ph.change(n); err != nil {
+			t.Fatal(err)
+		}
+		n.eventually(ph.name, func() error { return ph.reached(n) })
 	}
 }

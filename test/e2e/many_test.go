@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/test/leaks"
+)
+
+// manyPods is how many pods a node takes by default.
+const manyPods = 110
+
+// manyPod is one of them: a network of its own, two mounts, and of each fourth a
+// port of the host.
+func manyPod(name string, number int) string {
+	port := ""
+	if number%4 == 0 {
+		port = fmt.Sprintf("\n    ports: [{containerPort: 8080, hostPort: %d}]", 18200+number)
+	}
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {many: "yes"}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: holdfast.local/demo:latest
+    args: [sleep, forever]%s
+    volumeMounts: [{name: fast, mountPath: /fast}, {name: config, mountPath: /config}]
+  volumes:
+  - {name: fast, emptyDir: {medium: Memory, sizeLimit: 64Ki}}
+  - {name: config, configMap: {name: many}}
+`, name, port)
+}
+
+// many are pods that start and end at once: some from the folder, the others
+// from the API.
+type many struct{ static, api int }
+
+func (m many) start(n *node) {
+	n.t.Helper()
+	for i := range m.static {
+		n.write(fmt.Sprintf("many-%d.yaml", i), manyPod(fmt.Sprintf("many-%d", i), i))
+	}
+	var list strings.Builder
+	for i := range m.api {
+		fmt.Fprintf(&list, "%s---\n", manyPod(fmt.Sprintf("api-%d", i), m.static+i))
+	}
+	if m.api > 0 {
+		n.kubectlIn(list.String(), "create", "-f", "-")
+	}
+}
+
+func (m many) remove(n *node) {
+	n.t.Helper()
+	for i := range m.static {
+		n.remove(fmt.Sprintf("many-%d.yaml", i))
+	}
+	if m.api > 0 {
+		n.kubectl("delete", "pods", "-l", "many=yes", "--wait=false")
+	}
+}
+
+// pods returns those of them that the API has.
+func (m many) pods(n *node) ([]v1.Pod, error) {
+	n.t.Helper()
+	out, err := n.tryKubectl("", "get", "pods", "-l", "many=yes", "-o", "json")
+	if err != nil {
+		return nil, fmt.Errorf("get pods: %w: %s", err, out)
+	}
+	var list v1.PodList
+	return list.Items, json.Unmarshal([]byte(out), &list)
+}
+
+// running returns nil once every one is ready and none was restarted.
+func (m many) running(n *node) error {
+	pods, err := m.pods(n)
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Phase == v1.PodFailed {
+			n.t.Fatalf("pod %s: %s: %s", p.Name, p.Status.Reason, p.Status.Message)
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if c.RestartCount > 0 {
+				n.t.Fatalf("pod %s was restarted: %+v", p.Name, c)
+			}
+			if c.Ready {
+				ready++
+			}
+		}
+	}
+	if ready != m.static+m.api {
+		return fmt.Errorf("%d of %d pods are ready", ready, m.static+m.api)
+	}
+	return nil
+}
+
+// use is what the agent holds that must not grow with the pods that were.
+type use struct{ files, goroutines int }
+
+func (n *node) use() (use, error) {
+	n.t.Helper()
+	in, err := instance.Open(n.root)
+	if err != nil {
+		return use{}, err
+	}
+	size, err := leaks.SizeOf(leaks.Agent(in))
+	if err != nil {
+		return use{}, err
+	}
+	metrics, err := n.tryKubectl("", "get", "--raw", "/api/v1/nodes/"+n.name+"/proxy/metrics")
+	if err != nil {
+		return use{}, fmt.Errorf("metrics: %w: %s", err, metrics)
+	}
+	_, after, _ := strings.Cut(metrics, "\ngo_goroutines ")
+	number, _, _ := strings.Cut(after, "\n")
+	goroutines, err := strconv.Atoi(number)
+	return use{size.Files, goroutines}, err
+}
+
+// cycle starts and ends pods, and says how long each took.
+func (m many) cycle(n *node) {
+	n.t.Helper()
+	begin := time.Now()
+	m.start(n)
+	n.eventually("all run", func() error { return m.running(n) })
+	started := time.Now()
+	m.remove(n)
+	n.eventually("all are gone", func() error {
+		pods, err := m.pods(n)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d are left", len(pods))
+		}
+		return err
+	})
+	n.t.Logf("%+v: ready after %v, gone after %v", m, started.Sub(begin).Round(time.Second), time.Since(started).Round(time.Second))
+	n.leaksNothing()
+}
+
+// TestManyPods starts as many pods at once as the node takes, and ends them at
+// once. With HOLDFAST_FAULTS=all it does so from the folder alone and from the API
+// alone, too.
+func TestManyPods(t *testing.T) {
+	n := startNode(t)
+	n.kubectl("create", "configmap", "many", "--from-literal=key=value")
+	many{2, 2}.cycle(n) // what is made once is made
+	var before use
+	n.eventually("what it uses", func() (err error) {
+		before, err = n.use()
+		return err
+	})
+	rounds := []many{{manyPods / 2, manyPods - manyPods/2}}
+	if os.Getenv("HOLDFAST_FAULTS") == "all" {
+		rounds = append(rounds, many{static: manyPods}, many{api: manyPods})
+	}
+	for _, m := range rounds {
+		m.cycle(n)
+	}
+	const some = 8 // connections and what they need come and go
+	n.eventually("it uses no more than before", func() error {
+		after, err := n.use()
+		if err == nil && (after.files > before.files+some || after.goroutines > before.goroutines+some) {
+			err = errors.New("it grows with the pods that were")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %+v, before %+v", err, after, before)
+		}
+		return nil
+	})
+}
