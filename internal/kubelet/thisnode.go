@@ -69,6 +69,7 @@ func (k *Kubelet) podNode() *podfiles.Node {
 		SeccompFolder: k.seccompFolder(),
 	}
 	if node := k.thisNode(); node != nil {
+		n.Handlers = node.Status.RuntimeHandlers
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
 	}
 	return n

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/holdfast-dev/holdfast/internal/localapi/certrenewal"
@@ -68,6 +69,10 @@ type Config struct {
 // DefaultServiceCIDR is where services get their addresses, as in upstream's
 // clusters.
 const DefaultServiceCIDR = "10.96.0.0/16"
+
+// features are upstream's that are not on by default: without them its
+// registries drop fields, silently, that this node's kubelet does.
+const features = "ContainerStopSignals=true"
 
 const (
 	defaultListen = "127.0.0.1:6443"
@@ -130,6 +135,9 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("embedded API: %w", err)
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.Set(features); err != nil {
 		return nil, fmt.Errorf("embedded API: %w", err)
 	}
 	s := &Server{

@@ -106,6 +106,7 @@ func (r *Runtime) containerStatus(c *runtimeapi.ContainerStatus) observed.Contai
 		Resources:    c.GetResources(),
 		User:         c.GetUser(),
 		Mounts:       c.GetMounts(),
+		StopSignal:   c.GetStopSignal(),
 	}
 }
 

@@ -92,6 +92,7 @@ type ContainerStatus struct {
 	Resources    *runtimeapi.ContainerResources
 	User         *runtimeapi.ContainerUser
 	Mounts       []*runtimeapi.Mount
+	StopSignal   runtimeapi.Signal // that asks it to end; zero: the runtime does not tell
 }
 
 // Container returns the newest container called name, or nil.

@@ -3,8 +3,6 @@ package podadmit
 import (
 	"fmt"
 	"reflect"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // A rule says what becomes of a field.
@@ -90,7 +88,7 @@ var fields = map[string]rule{
 	"securityContext.fsGroupChangePolicy":      yes,
 	"securityContext.seccompProfile":           all,
 	"securityContext.appArmorProfile":          all,
-	"securityContext.seLinuxChangePolicy":      but(v1.SELinuxChangePolicyMountOption),
+	"securityContext.seLinuxChangePolicy":      yes,
 	"imagePullSecrets":                         all,
 	"hostname":                                 yes,
 	"subdomain":                                yes,
@@ -146,7 +144,7 @@ var fields = map[string]rule{
 	"container.env.valueFrom.resourceFieldRef":           all,
 	"container.env.valueFrom.configMapKeyRef":            all,
 	"container.env.valueFrom.secretKeyRef":               all,
-	"container.env.valueFrom.fileKeyRef":                 no,
+	"container.env.valueFrom.fileKeyRef":                 all,
 	"container.resources":                                yes,
 	"container.resources.limits":                         yes,
 	"container.resources.requests":                       yes,
@@ -156,12 +154,12 @@ var fields = map[string]rule{
 	"container.resizePolicy.restartPolicy":               yes,
 	"container.restartPolicy":                            yes,
 	"container.restartPolicyRules":                       yes,
-	"container.restartPolicyRules.action":                but(v1.ContainerRestartRuleActionRestartAllContainers),
+	"container.restartPolicyRules.action":                yes,
 	"container.restartPolicyRules.exitCodes":             all,
 	"container.volumeMounts":                             yes,
 	"container.volumeMounts.name":                        yes,
 	"container.volumeMounts.readOnly":                    yes,
-	"container.volumeMounts.recursiveReadOnly":           but(v1.RecursiveReadOnlyEnabled),
+	"container.volumeMounts.recursiveReadOnly":           yes,
 	"container.volumeMounts.mountPath":                   yes,
 	"container.volumeMounts.subPath":                     yes,
 	"container.volumeMounts.mountPropagation":            yes,
@@ -174,7 +172,7 @@ var fields = map[string]rule{
 	"container.lifecycle":                                yes,
 	"container.lifecycle.postStart":                      yes,
 	"container.lifecycle.preStop":                        yes,
-	"container.lifecycle.stopSignal":                     no,
+	"container.lifecycle.stopSignal":                     yes,
 	"container.terminationMessagePath":                   yes,
 	"container.terminationMessagePolicy":                 yes,
 	"container.imagePullPolicy":                          yes,
@@ -203,6 +201,6 @@ var fields = map[string]rule{
 	"hook.httpGet.scheme":      yes,
 	"hook.httpGet.httpHeaders": all,
 	"hook.httpGet.protocol":    no,
-	"hook.tcpSocket":           no,
+	"hook.tcpSocket":           all, // upstream's fails when it is to run, and so does ours
 	"hook.sleep":               all,
 }

@@ -72,36 +72,29 @@ func TestUnsupportedField(t *testing.T) {
 		"of an ephemeral container": {
 			change: func(s *v1.PodSpec) {
 				s.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
-					Env: []v1.EnvVar{{Name: "a", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}}},
+					VolumeMounts: []v1.VolumeMount{{Name: "v"}, {Name: "w", BindMountOptions: []string{"noexec"}}},
 				}}}
 			},
-			want: "spec.ephemeralContainers[0].env[0].valueFrom.fileKeyRef: ",
+			want: "spec.ephemeralContainers[0].volumeMounts[1].bindMountOptions: ",
 		},
-		"hook over TCP": {
+		"hook over HTTP/2": {
 			change: func(s *v1.PodSpec) {
-				s.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}}
+				s.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Protocol: new(v1.HTTPProtocolHTTP2)}}}
 			},
-			want: "spec.containers[0].lifecycle.preStop.tcpSocket: ",
+			want: "spec.containers[0].lifecycle.preStop.httpGet.protocol: ",
 		},
 		"user namespace": {change: func(s *v1.PodSpec) { s.HostUsers = new(false) }, want: "spec.hostUsers: "},
 		"host's users":   {change: func(s *v1.PodSpec) { s.HostUsers = new(true) }},
 		"runtime class":  {change: func(s *v1.PodSpec) { s.RuntimeClassName = new("gvisor") }, want: "spec.runtimeClassName: "},
-		"recursive read-only": {
+		"labels by a mount option": {
 			change: func(s *v1.PodSpec) {
-				s.Containers[0].VolumeMounts = []v1.VolumeMount{{RecursiveReadOnly: new(v1.RecursiveReadOnlyEnabled)}}
-			},
-			want: "spec.containers[0].volumeMounts[0].recursiveReadOnly: ",
-		},
-		"recursive read-only if possible": {
-			change: func(s *v1.PodSpec) {
-				s.Containers[0].VolumeMounts = []v1.VolumeMount{{RecursiveReadOnly: new(v1.RecursiveReadOnlyIfPossible)}}
+				s.SecurityContext = &v1.PodSecurityContext{SELinuxChangePolicy: new(v1.SELinuxChangePolicyMountOption)}
 			},
 		},
 		"restart of all containers": {
 			change: func(s *v1.PodSpec) {
 				s.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}
 			},
-			want: "spec.containers[0].restartPolicyRules[0].action: ",
 		},
 	}
 	for name, test := range tests {

@@ -78,7 +78,7 @@ func configs(t *testing.T, pod *v1.Pod) []byte {
 		own := env[:len(env)-8] // without those of the API server
 		var mounts []*runtimeapi.Mount
 		for i := range c.VolumeMounts {
-			mounts = append(mounts, VolumeMount(pod, &c.VolumeMounts[i], "/volumes/"+c.VolumeMounts[i].Name))
+			mounts = append(mounts, VolumeMount(pod, &c.VolumeMounts[i], "/volumes/"+c.VolumeMounts[i].Name, false))
 		}
 		config, err := node.Container(ContainerInput{
 			Pod: pod, Container: c, Attempt: 2, ImageRef: "sha256:1", ImageUser: ImageUser{UID: new(int64(65532))}, Env: own, Mounts: mounts,

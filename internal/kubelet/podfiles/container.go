@@ -51,6 +51,7 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
+		StopSignal:  stopSignal(c),
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources:       n.Resources(pod, c),
 			SecurityContext: sc,

@@ -26,6 +26,9 @@ type EnvSources struct {
 	// that apierrors.IsNotFound knows is forgiven to an optional reference.
 	ConfigMap func(name string) (*v1.ConfigMap, error)
 	Secret    func(name string) (*v1.Secret, error)
+	// File reads a file of a volume, at most MaxEnvFile bytes. An error that wraps
+	// fs.ErrNotExist is forgiven to an optional reference.
+	File func(volume, path string) ([]byte, error)
 }
 
 // Env returns a container's environment: envFrom in order, then env in order,
@@ -140,6 +143,8 @@ func (n *Node) valueFrom(pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, sr
 			return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, pod.Namespace, ref.Name)
 		}
 		return value, ok, nil
+	case from.FileKeyRef != nil:
+		return fileKey(from.FileKeyRef, src.File)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
 		secret, err := src.Secret(ref.Name)

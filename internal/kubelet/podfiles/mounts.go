@@ -41,9 +41,32 @@ func SubPath(m *v1.VolumeMount, env []Var) (string, error) {
 	return sub, nil
 }
 
+// RecursiveReadOnly reports whether what is mounted below a read-only mount
+// becomes read-only too. can says whether the runtime is able to. An error is a
+// fault of the pod's, in upstream's words.
+func RecursiveReadOnly(m *v1.VolumeMount, can bool) (bool, error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	const asked = "volume %q requested recursive read-only mode, but it is not "
+	switch {
+	case !m.ReadOnly:
+		return false, fmt.Errorf(asked+"read-only", m.Name)
+	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
+		return false, fmt.Errorf(asked+"compatible with propagation %q", m.Name, *m.MountPropagation)
+	case *m.RecursiveReadOnly == v1.RecursiveReadOnlyIfPossible:
+		return can, nil
+	case *m.RecursiveReadOnly != v1.RecursiveReadOnlyEnabled:
+		return false, fmt.Errorf("unknown recursive read-only mode %q", *m.RecursiveReadOnly)
+	case !can:
+		return false, fmt.Errorf(asked+"supported by the runtime", m.Name)
+	}
+	return true, nil
+}
+
 // VolumeMount returns the runtime's form of a volume mount whose content lies
-// at hostPath.
-func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string) *runtimeapi.Mount {
+// at hostPath. recursive says whether what is mounted below is read-only too.
+func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string, recursive bool) *runtimeapi.Mount {
 	path := m.MountPath
 	if !filepath.IsAbs(path) {
 		path = "/" + path
@@ -53,6 +76,8 @@ func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string) *runtimeapi.Mo
 		HostPath:      hostPath,
 		Readonly:      m.ReadOnly,
 		Propagation:   propagation(m.MountPropagation),
+
+		RecursiveReadOnly: recursive,
 	}
 	if i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name }); i >= 0 {
 		v := &pod.Spec.Volumes[i]

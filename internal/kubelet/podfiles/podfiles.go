@@ -51,6 +51,29 @@ type Node struct {
 	HostDNS       DNS      // the node's resolv.conf
 
 	PodLogs string // folder of all pods' logs
+
+	// Handlers are the runtime's, with what each is able to. One that is not here
+	// is able to nothing of it.
+	Handlers []v1.NodeRuntimeHandler
+}
+
+// ReadsOnlyRecursively reports whether the runtime's handler called name can
+// make a mount read-only with all that is mounted below.
+func (n *Node) ReadsOnlyRecursively(name string) bool {
+	return isTrue(n.handler(name).RecursiveReadOnlyMounts)
+}
+
+// SeparatesUsers reports whether the runtime's handler called name can give a
+// pod user IDs of its own.
+func (n *Node) SeparatesUsers(name string) bool { return isTrue(n.handler(name).UserNamespaces) }
+
+func (n *Node) handler(name string) v1.NodeRuntimeHandlerFeatures {
+	for _, h := range n.Handlers {
+		if h.Name == name && h.Features != nil {
+			return *h.Features
+		}
+	}
+	return v1.NodeRuntimeHandlerFeatures{}
 }
 
 func (n *Node) cpuPeriod() time.Duration {

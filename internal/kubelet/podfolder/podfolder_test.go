@@ -155,3 +155,30 @@ func TestNamesThatLeadOut(t *testing.T) {
 		t.Error("RemoveLogs took ..")
 	}
 }
+
+func TestReadIn(t *testing.T) {
+	f, root := newFolders(t)
+	dir := filepath.Join(root, "volume")
+	write(t, filepath.Join(root, "outside"), "secret")
+	write(t, filepath.Join(dir, "sub", "file"), "text")
+	if err := errors.Join(
+		os.Symlink("sub/file", filepath.Join(dir, "inside")), os.Symlink("../outside", filepath.Join(dir, "out")),
+		os.Symlink(filepath.Join(root, "outside"), filepath.Join(dir, "absolute")), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"sub/file": "text", "inside": "text", "out": "", "absolute": "", "pipe": "", "sub": "", "../outside": "", "none": "",
+	} {
+		got, err := f.ReadIn(dir, name, 4)
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, want)
+		}
+		if name == "none" && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a missing file: %v", err)
+		}
+	}
+	if _, err := f.ReadIn(dir, "sub/file", 3); err == nil {
+		t.Error("a file longer than the limit is read")
+	}
+}

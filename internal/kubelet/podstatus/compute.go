@@ -180,7 +180,7 @@ func (t *tally) addInit(cs *v1.ContainerStatus, c *v1.Container, spec *v1.PodSpe
 	switch {
 	case cs == nil || cs.State.Running != nil || ended == nil:
 		t.initPending = true
-	case ended.ExitCode != 0 && !podutil.ContainerShouldRestart(*c, *spec, ended.ExitCode):
+	case ended.ExitCode != 0 && !startsAgain(ended, c, spec):
 		t.initFailed = true
 	}
 }
@@ -213,7 +213,7 @@ func (t *tally) add(cs *v1.ContainerStatus, c *v1.Container, spec *v1.PodSpec) {
 		t.running++
 	case ended != nil:
 		t.stopped++
-		if !podutil.ContainerShouldRestart(*c, *spec, ended.ExitCode) {
+		if !startsAgain(ended, c, spec) {
 			t.forGood++
 		}
 		if cs.State.Terminated != nil && ended.ExitCode == 0 {
@@ -224,6 +224,12 @@ func (t *tally) add(cs *v1.ContainerStatus, c *v1.Container, spec *v1.PodSpec) {
 	default:
 		t.unknown++
 	}
+}
+
+// startsAgain reports whether a container that has ended is to be started again,
+// by its own policy or because another has the whole pod start again.
+func startsAgain(ended *v1.ContainerStateTerminated, c *v1.Container, spec *v1.PodSpec) bool {
+	return ended.Reason == reason.RestartingAllContainers || podutil.ContainerShouldRestart(*c, *spec, ended.ExitCode)
 }
 
 // lastEnd is how a container that does not run has ended, or nil if it never

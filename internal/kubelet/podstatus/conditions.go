@@ -28,7 +28,7 @@ const (
 // ours are the conditions that the kubelet alone writes, in upstream's order.
 var ours = []v1.PodConditionType{
 	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
-	v1.PodResizePending, v1.PodResizeInProgress,
+	v1.AllContainersRestarting, v1.PodResizePending, v1.PodResizeInProgress,
 }
 
 // conditions returns others' conditions as they are, then ours.
@@ -44,6 +44,7 @@ func conditions(s *v1.PodStatus, in *Input) []v1.PodCondition {
 		readyToStart(in), initialized(s, in), ready(in, containers, all), containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
+	made = append(made, restarting(s, in)...)
 	made = append(made, resizes(s, in)...)
 	if in.End != nil && in.End.Disrupted {
 		all = slices.DeleteFunc(all, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
@@ -144,6 +145,9 @@ func initialized(s *v1.PodStatus, in *Input) v1.PodCondition {
 		if cs.State.Running != nil || cs.State.Terminated != nil {
 			return yes
 		}
+	}
+	if podutil.AllContainersCouldRestart(&in.Pod.Spec) && isTrue(&in.Previous, v1.PodInitialized) {
+		return yes // once and for all, also where the init containers run again
 	}
 	if no.Message = containersMessage(unknown, "incomplete", incomplete); no.Message != "" {
 		return no

@@ -6,10 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
 type group int
@@ -123,7 +126,8 @@ func (c *containerInput) fromRuntime() v1.ContainerStatus {
 		State:              c.state(run),
 		AllocatedResources: c.spec.Resources.Requests,
 		Resources:          c.spec.Resources.DeepCopy(),
-		VolumeMounts:       volumeMounts(c.spec),
+		VolumeMounts:       volumeMounts(c.spec, run.Mounts),
+		StopSignal:         stopSignal(c, run),
 		User:               user(run),
 	}
 	if c.Progress != nil && c.old != nil && c.old.ContainerID == s.ContainerID && c.old.Resources != nil {
@@ -168,6 +172,9 @@ func (c *containerInput) state(run *observed.ContainerStatus) v1.ContainerState 
 // withoutRuntime is the status of a container that the runtime has nothing of:
 // not yet, or not any more.
 func (c *containerInput) withoutRuntime() v1.ContainerStatus {
+	if c.old != nil && c.old.State.Waiting == nil && c.group != ephemeralContainers && restartsAll(c.Input) {
+		return c.reset()
+	}
 	if c.old != nil && c.old.State.Terminated != nil {
 		return *c.old.DeepCopy()
 	}
@@ -178,7 +185,7 @@ func (c *containerInput) withoutRuntime() v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name: c.spec.Name, Image: c.spec.Image,
 		State:        v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: first}},
-		VolumeMounts: volumeMounts(c.spec),
+		VolumeMounts: volumeMounts(c.spec, nil),
 	}
 	if c.old != nil {
 		s.RestartCount = c.old.RestartCount
@@ -274,21 +281,35 @@ func (c *containerInput) setReady(s *v1.ContainerStatus) {
 }
 
 // volumeMounts tells of each mount whether it is read-only, and whether what is
-// mounted below it is, too.
-func volumeMounts(spec *v1.Container) []v1.VolumeMountStatus {
+// mounted below it is, too. The latter is the runtime's to say once it has the
+// container; made are its mounts.
+func volumeMounts(spec *v1.Container, made []*runtimeapi.Mount) []v1.VolumeMountStatus {
 	var mounts []v1.VolumeMountStatus
 	for _, m := range spec.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
-				mode = v1.RecursiveReadOnlyEnabled // or the container would not have started
+			is := func(got *runtimeapi.Mount) bool {
+				return got.GetContainerPath() == m.MountPath && got.GetRecursiveReadOnly()
+			}
+			if m.RecursiveReadOnly != nil && (*m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled || slices.ContainsFunc(made, is)) {
+				mode = v1.RecursiveReadOnlyEnabled // with Enabled the container would not start otherwise
 			}
 			s.RecursiveReadOnly = &mode
 		}
 		mounts = append(mounts, s)
 	}
 	return mounts
+}
+
+// stopSignal is the signal that asks the container to end, where the pod names
+// one. API servers that do not know the field drop it, and every other mention
+// of it: to send that would never end.
+func stopSignal(c *containerInput, run *observed.ContainerStatus) *v1.Signal {
+	if c.spec.Lifecycle == nil || c.spec.Lifecycle.StopSignal == nil || staticpod.IsStatic(c.Pod) {
+		return nil
+	}
+	return podfiles.SignalName(run.StopSignal)
 }
 
 func user(run *observed.ContainerStatus) *v1.ContainerUser {

@@ -24,6 +24,8 @@ type run struct {
 	sandbox *runtimeapi.PodSandboxConfig // made when first needed
 	id      string                       // of the sandbox
 
+	restartAll bool // the pod's status says so
+
 	old     map[string]reason.Wait // of the last run
 	waits   map[string]reason.Wait // the same until it is known better
 	retryAt time.Time
@@ -37,7 +39,11 @@ func (r *run) do(ctx context.Context) error {
 	}
 	acts := plan(planInput{
 		pod: r.pod, status: r.status, probes: r.s.cfg.Probes, pauses: podPauses{r.s.crash, r.pod}, sizes: r.sizes, now: time.Now(),
+		restartAll: r.restartAll,
 	})
+	if len(acts.resets) > 0 {
+		return r.reset(ctx, acts.resets) // which wakes the worker again
+	}
 	if err := r.stop(ctx, acts); err != nil {
 		return err
 	}

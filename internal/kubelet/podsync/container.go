@@ -2,7 +2,9 @@ package podsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -89,7 +91,26 @@ func (r *run) env(ctx context.Context, c *v1.Container) ([]podfiles.Var, error) 
 		Secret: func(name string) (*v1.Secret, error) {
 			return r.s.cfg.Objects.GetSecret(ctx, r.pod.Namespace, name)
 		},
+		File: r.envFile,
 	})
+}
+
+// envFile reads a file of variables. The details of a failure stay in the log:
+// they could tell a pod's owner about the node's files.
+func (r *run) envFile(volume, path string) ([]byte, error) {
+	dir, ok := r.s.cfg.Volumes.Paths(r.pod.UID)[volume]
+	if !ok {
+		return nil, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", volume)
+	}
+	content, err := r.s.cfg.Folders.ReadIn(dir, path, podfiles.MaxEnvFile)
+	switch {
+	case err == nil:
+		return content, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("env file %q of volume %q: %w", path, volume, fs.ErrNotExist)
+	}
+	r.s.log.Warn("file of variables cannot be read", "pod", r.name(), "volume", volume, "err", err)
+	return nil, fmt.Errorf("couldn't read env file %q of volume %q", path, volume)
 }
 
 // mounts returns the container's mounts: its volumes, the hosts file and the
@@ -113,7 +134,11 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 				return nil, err
 			}
 		}
-		out = append(out, podfiles.VolumeMount(r.pod, m, path))
+		recursive, err := podfiles.RecursiveReadOnly(m, r.node.ReadsOnlyRecursively(""))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, podfiles.VolumeMount(r.pod, m, path, recursive))
 	}
 	if podfiles.WantsHosts(r.pod, c, r.status.IPs) {
 		path, err := r.hosts()

@@ -16,6 +16,19 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
 )
 
+// TestHookKinds holds that a hook of a kind that upstream's API takes and its
+// kubelet cannot run fails as a hook does.
+func TestHookKinds(t *testing.T) {
+	w := newWorld(t, nil)
+	w.main().Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+	if err := w.sync(); err == nil {
+		t.Error("got no error")
+	}
+	w.wantRunning("")
+	w.wantWait("main", "PostStartHookError", "not supported")
+	w.wantEvents("Warning FailedPostStartHook PostStartHook failed")
+}
+
 func TestHooks(t *testing.T) {
 	t.Run("preStop command", func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -73,6 +73,7 @@ type stop struct {
 	name    string
 	message string // of the event; empty: the usual one
 	grace   time.Duration
+	now     bool     // without any time to end, and without its hook
 	ips     []string // the pod's, for hooks
 	turns   *turns   // nil: no order
 }
@@ -96,6 +97,9 @@ func (s *Syncer) killContainer(ctx context.Context, pod *v1.Pod, k stop) error {
 		return err
 	}
 	left := max(time.Until(deadline), minGrace).Round(time.Second)
+	if k.now {
+		left = 0
+	}
 	if err := s.cfg.Runtime.StopContainer(ctx, k.id, left); err != nil {
 		return fmt.Errorf("stop %s: %w", k.name, err)
 	}

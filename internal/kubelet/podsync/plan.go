@@ -17,6 +17,8 @@ import (
 // actions is what has to be done so that a pod's containers match its
 // specification, in the order of the fields.
 type actions struct {
+	resets []observed.ContainerStatus // take these away, and do nothing else
+
 	killPod  bool   // stop everything, the sandbox too
 	kills    []kill // without killPod: stop these
 	removals removals
@@ -69,6 +71,9 @@ type pauses interface {
 // plan decides what to do to a pod that is to run. It follows the upstream
 // kubelet's rules of sandboxes, init containers, sidecars and restart policies.
 func plan(in planInput) actions {
+	if in.restartAll {
+		return actions{resets: resets(in.pod, in.status)}
+	}
 	p := planner{pod: in.pod, status: in.status, probes: in.probes, sizes: in.sizes}
 	p.sandbox()
 	if p.out.createSandbox || p.out.killPod {
@@ -95,6 +100,8 @@ type planInput struct {
 	pauses pauses
 	sizes  sizes
 	now    time.Time
+
+	restartAll bool // the pod starts again from the beginning, in its sandbox
 }
 
 type planner struct {

@@ -109,6 +109,9 @@ type objects interface {
 type folders interface {
 	hostFiles
 	logFiles
+	// ReadIn reads a regular file below the folder dir, of at most limit bytes,
+	// whatever links lie there. A missing one is fs.ErrNotExist.
+	ReadIn(dir, name string, limit int64) ([]byte, error)
 }
 
 type hostFiles interface {

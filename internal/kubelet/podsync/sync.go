@@ -27,6 +27,7 @@ func (s *Syncer) SyncPod(ctx context.Context, pod, _ *v1.Pod, status *observed.S
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		return true, nil
 	}
+	r.restartAll = restartsAll(&api)
 	err = r.do(ctx)
 	if ctx.Err() != nil {
 		return false, ctx.Err()

@@ -27,6 +27,7 @@ const (
 	Completed                  = "Completed"
 	Error                      = "Error"
 	OOMKilled                  = "OOMKilled"
+	RestartingAllContainers    = "RestartingAllContainers"
 )
 
 // Evicted is the reason of a pod that was ended, or not taken, because the node

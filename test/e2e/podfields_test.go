@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestPodFields is what pods may ask for beside a program and its volumes. The
+// parts are independent of each other and share one node.
+func TestPodFields(t *testing.T) {
+	n := startNode(t)
+	n.importBusybox()
+	for name, test := range map[string]func(*testing.T, *node){
+		"all containers start again":       testRestartAll,
+		"a signal of its own":              testStopSignal,
+		"variables from a file":            testFileKeys,
+		"read-only with all that is below": testRecursiveReadOnly,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sub := *n
+			sub.t = t
+			test(t, &sub)
+		})
+	}
+}
+
+// testRestartAll has one container end as its rule says: all are started again
+// from the beginning, in the same sandbox, and then stay.
+func testRestartAll(t *testing.T, n *node) {
+	n.kubectlIn(fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: again}
+spec:
+  terminationGracePeriodSeconds: 1
+  restartPolicy: Never
+  volumes: [{name: work, emptyDir: {}}]
+  initContainers:
+  - name: init
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, 'echo init >> /work/order']
+    volumeMounts: [{name: work, mountPath: /work}]
+  containers:
+  - name: source
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, 'test -e /work/came && exec sleep 1000; touch /work/came; sleep 1; exit 42']
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+    volumeMounts: [{name: work, mountPath: /work}]
+  - name: beside
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, 'echo beside >> /work/order; exec sleep 1000']
+    volumeMounts: [{name: work, mountPath: /work}]
+`, busyboxImage), "apply", "-f", "-")
+	ip := ""
+	n.eventually("all run for the second time", func() error {
+		pod := n.pod("again")
+		if ip == "" {
+			ip = pod.Status.PodIP
+		}
+		if pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded {
+			t.Fatalf("the pod is over: %+v", pod.Status)
+		}
+		if len(pod.Status.ContainerStatuses) != 2 {
+			return errors.New("it has not begun")
+		}
+		for _, s := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
+			if s.RestartCount != 1 || s.State.Running == nil && s.Name != "init" {
+				return fmt.Errorf("%s: %d restarts, %+v", s.Name, s.RestartCount, s.State)
+			}
+			if last := s.LastTerminationState.Terminated; s.Name == "beside" && (last == nil || last.Reason != "RestartingAllContainers") {
+				return fmt.Errorf("beside ended last with %+v", last)
+			}
+		}
+		return nil
+	})
+	pod := n.pod("again")
+	if pod.Status.PodIP != ip {
+		t.Errorf("the pod has the address %s, and had %s: it is in another sandbox", pod.Status.PodIP, ip)
+	}
+	if !slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.AllContainersRestarting && c.Status == v1.ConditionFalse
+	}) {
+		t.Errorf("conditions: got %+v, want AllContainersRestarting False", pod.Status.Conditions)
+	}
+	if got := n.kubectl("exec", "again", "-c", "beside", "--", "cat", "/work/order"); got != "init\nbeside\ninit\nbeside\n" {
+		t.Errorf("started in the order %q", got)
+	}
+	if err := wants(n.kubectl("events", "--for", "pod/again"), "killing"); err != nil {
+		t.Error(err)
+	}
+	n.kubectl("delete", "pod", "again", "--timeout=60s")
+}
+
+// testStopSignal ends a container by the signal that its pod names.
+func testStopSignal(t *testing.T, n *node) {
+	dir := t.TempDir()
+	n.busyboxPod("signal", "trap 'touch /host/usr1; exit 0' USR1; touch /host/ready; while true; do sleep 0.1; done", `    lifecycle: {stopSignal: SIGUSR1}
+    volumeMounts: [{name: host, mountPath: /host}]
+`, fmt.Sprintf("  os: {name: linux}\n  volumes: [{name: host, hostPath: {path: %q}}]\n", dir))
+	n.running("signal")
+	n.eventually("it listens", func() error { _, err := os.Stat(filepath.Join(dir, "ready")); return err })
+	n.eventually("the signal is told", func() error {
+		if s := n.pod("signal").Status.ContainerStatuses[0].StopSignal; s == nil || *s != v1.SIGUSR1 {
+			return fmt.Errorf("got %v", s)
+		}
+		return nil
+	})
+	n.kubectl("delete", "pod", "signal", "--timeout=60s")
+	if _, err := os.Stat(filepath.Join(dir, "usr1")); err != nil {
+		t.Errorf("it did not get SIGUSR1: %v", err)
+	}
+}
+
+// testFileKeys gives a container variables that another one wrote.
+func testFileKeys(t *testing.T, n *node) {
+	n.busyboxPod("keys", `echo "$GREETING/$NONE/"`, `    env:
+    - {name: GREETING, valueFrom: {fileKeyRef: {volumeName: work, path: sub/vars, key: GREETING}}}
+    - {name: NONE, valueFrom: {fileKeyRef: {volumeName: work, path: sub/none, key: NONE, optional: true}}}
+`, fmt.Sprintf(`  volumes: [{name: work, emptyDir: {}}]
+  initContainers:
+  - name: init
+    image: %s
+    imagePullPolicy: Never
+    command: [sh, -c, "mkdir /work/sub; echo \"# vars\nOTHER='x'\nGREETING='hello \\$USER' # more\" > /work/sub/vars"]
+    volumeMounts: [{name: work, mountPath: /work}]
+`, busyboxImage))
+	n.eventually("it ran", func() error {
+		if pod := n.pod("keys"); pod.Status.Phase != v1.PodSucceeded {
+			return fmt.Errorf("%+v", pod.Status)
+		}
+		return nil
+	})
+	if got := n.kubectl("logs", "keys", "-c", "main"); got != "hello $USER//\n" {
+		t.Errorf("got %q", got)
+	}
+	n.busyboxPod("nokey", "sleep 1000", `    env:
+    - {name: A, valueFrom: {fileKeyRef: {volumeName: work, path: vars, key: A}}}
+`, "  volumes: [{name: work, emptyDir: {}}]\n")
+	n.eventually("it waits for its file", func() error {
+		for _, s := range n.pod("nokey").Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, `env file "vars" of volume "work"`) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", n.pod("nokey").Status)
+	})
+	n.kubectl("delete", "pod", "keys", "nokey", "--timeout=60s")
+}
+
+// testRecursiveReadOnly mounts a folder of the host that something else is
+// mounted in.
+func testRecursiveReadOnly(t *testing.T, n *node) {
+	dir := t.TempDir()
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", below, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(below, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	n.busyboxPod("readonly", "for m in plain maybe all; do touch /$m/x 2>&1; touch /$m/below/$m && echo $m can; done; exec sleep 1000", `    volumeMounts:
+    - {name: host, mountPath: /plain, readOnly: true}
+    - {name: host, mountPath: /maybe, readOnly: true, recursiveReadOnly: IfPossible}
+    - {name: host, mountPath: /all, readOnly: true, recursiveReadOnly: Enabled}
+`, fmt.Sprintf("  volumes: [{name: host, hostPath: {path: %q}}]\n", dir))
+	pod := n.running("readonly")
+	n.eventually("it tried", func() error { return wants(n.kubectl("logs", "readonly"), "/all/below/all: Read-only") })
+	out := n.kubectl("logs", "readonly")
+	if strings.Count(out, "can\n") != 1 || !strings.Contains(out, "plain can\n") || strings.Count(out, "Read-only") != 5 {
+		t.Errorf("only /plain/below may be written; got:\n%s", out)
+	}
+	for _, m := range pod.Status.ContainerStatuses[0].VolumeMounts {
+		want := v1.RecursiveReadOnlyEnabled
+		if m.MountPath == "/plain" {
+			want = v1.RecursiveReadOnlyDisabled
+		}
+		if strings.HasPrefix(m.MountPath, "/var/run/secrets") {
+			continue
+		}
+		if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly != want {
+			t.Errorf("%s: the status says %v, want %s", m.MountPath, m.RecursiveReadOnly, want)
+		}
+	}
+	n.kubectl("delete", "pod", "readonly", "--timeout=60s")
+}
