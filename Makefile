@@ -78,7 +78,7 @@ controlplane: $(BIN)/tools/controlplane $(BIN)/tools/kubectl ## a real control p
 fuzz: ## every fuzz target for 30 s
 	@./test/run fuzz
 
-bench: build ## measure, and write docs/benchmarks.md
+bench: build $(BIN)/tools/controlplane ## measure, and write docs/benchmarks.md
 	@./bench/run
 
 fmt: $(LINT) ## format the code

@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/holdfast-dev/holdfast/bench/podlife"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 )
@@ -26,8 +27,8 @@ import (
 // deaths are how long it took until the API's watch said that a container had
 // ended.
 type deaths struct {
-	killed series // since its process was killed
-	told   series // since the runtime's event came
+	killed podlife.Series // since its process was killed
+	told   podlife.Series // since the runtime's event came
 }
 
 // events starts a new node and kills a container of it again and again.
@@ -177,10 +178,10 @@ func (d *deaths) table() string {
 	fmt.Fprintf(&b, "| until the API's watch says that a container has ended, milliseconds (%d containers) | p50 | p90 | min | max |\n|---|---|---|---|---|\n", len(d.told))
 	for _, row := range []struct {
 		what string
-		s    series
+		s    podlife.Series
 	}{{"from the event of the runtime", d.told}, {"from the signal that kills its process", d.killed}} {
 		ms := func(q float64) string {
-			return fmt.Sprintf("%.0f", float64(row.s.quantile(q))/float64(time.Millisecond))
+			return fmt.Sprintf("%.0f", float64(row.s.Quantile(q))/float64(time.Millisecond))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.what, ms(0.5), ms(0.9), ms(0), ms(1))
 	}

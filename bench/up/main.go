@@ -17,6 +17,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/bench/page"
+	"github.com/holdfast-dev/holdfast/bench/podlife"
 )
 
 func main() {
@@ -38,6 +41,7 @@ type options struct {
 	settle time.Duration
 	idle   time.Duration
 	events bool
+	life   bool
 }
 
 func run(ctx context.Context) error {
@@ -54,6 +58,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.settle, "settle", 30*time.Second, "how long to leave a node alone before it counts as idle")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to watch an idle node")
 	flag.BoolVar(&o.events, "events", false, "measure only how soon the API says that a container has ended, -pods times")
+	flag.BoolVar(&o.life, "podlife", false, "measure only pods' lives: one at a time, bursts, a full node")
 	flag.Parse()
 	if o.starts < 1 || o.pods < 1 || o.bursts < 1 || o.idle < time.Second {
 		return errors.New("-starts, -pods and -bursts must be at least 1, -idle at least 1s")
@@ -70,6 +75,15 @@ func run(ctx context.Context) error {
 		}
 		fmt.Fprint(os.Stdout, d.table())
 		return writePage(o.out, "events", d.table())
+	}
+	if o.life {
+		l, err := life(ctx, o)
+		if err != nil {
+			return err
+		}
+		text := podlife.Table(l, nil)
+		fmt.Fprint(os.Stdout, text)
+		return writePage(o.out, "podlife-up", text)
 	}
 	r, err := measure(ctx, o)
 	if err != nil {
@@ -93,15 +107,7 @@ func writePage(file, part, text string) error {
 	if file == "" {
 		return nil
 	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	next, err := replaceBetween(string(page), part, text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return os.WriteFile(file, []byte(next), 0o644)
+	return page.Replace(file, part, text)
 }
 
 // say tells how far the run is. Nobody parses it.

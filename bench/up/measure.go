@@ -10,39 +10,42 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/bench/podlife"
+	"github.com/holdfast-dev/holdfast/bench/procfs"
 )
 
 // report holds every number of a run.
 type report struct {
-	Date       time.Time `json:"date"`
-	Version    string    `json:"version"`
-	Machine    machine   `json:"machine"`
-	BinarySize int64     `json:"binarySize"` // bytes
-	VersionRSS int64     `json:"versionRSS"` // bytes
-	Cold       starts    `json:"cold"`
-	Warm       starts    `json:"warm"`
-	WarmMany   starts    `json:"warmMany"` // with manyPods
-	Burst      series    `json:"burst"`    // manyPods manifests appear at once → all Ready
-	Build      *builds   `json:"build,omitempty"`
-	Idle       []idle    `json:"idle"`
-	PodStart   series    `json:"podStart"`
-	PodDelete  series    `json:"podDelete"`
-	AfterPods  usage     `json:"afterPods"` // the node, once the pods are gone
+	Date       time.Time      `json:"date"`
+	Version    string         `json:"version"`
+	Machine    procfs.Machine `json:"machine"`
+	BinarySize int64          `json:"binarySize"` // bytes
+	VersionRSS int64          `json:"versionRSS"` // bytes
+	Cold       starts         `json:"cold"`
+	Warm       starts         `json:"warm"`
+	WarmMany   starts         `json:"warmMany"` // with manyPods
+	Burst      podlife.Series `json:"burst"`    // manyPods manifests appear at once → all Ready
+	Build      *builds        `json:"build,omitempty"`
+	Idle       []idle         `json:"idle"`
+	PodStart   podlife.Series `json:"podStart"`
+	PodDelete  podlife.Series `json:"podDelete"`
+	AfterPods  procfs.Usage   `json:"afterPods"` // the node, once the pods are gone
 }
 
 // starts are the times of several starts, each from the process's start.
 type starts struct {
-	API   series `json:"api"`
-	Ready series `json:"ready"`
-	Pod   series `json:"pod"` // first pod Ready
+	API   podlife.Series `json:"api"`
+	Ready podlife.Series `json:"ready"`
+	Pod   podlife.Series `json:"pod"` // first pod Ready
 }
 
 // idle is what a node with some pods costs when nothing happens.
 type idle struct {
 	Pods       int           `json:"pods"`
 	Over       time.Duration `json:"over"`
-	Node       usage         `json:"node"` // CPU and Written: in that time
-	Containerd usage         `json:"containerd"`
+	Node       procfs.Usage  `json:"node"` // CPU and Written: in that time
+	Containerd procfs.Usage  `json:"containerd"`
 }
 
 // podYAML is a pod that serves until it is told to stop.
@@ -63,7 +66,7 @@ spec:
 func measure(ctx context.Context, o options) (*report, error) {
 	r := &report{Date: time.Now()}
 	var err error
-	if r.Machine, err = readMachine(runtime.NumCPU()); err != nil {
+	if r.Machine, err = procfs.ReadMachine(runtime.NumCPU()); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(o.bin)
@@ -78,7 +81,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 	if fields := strings.Fields(string(version)); len(fields) > 1 {
 		r.Version = fields[1]
 	}
-	if r.VersionRSS, err = peakRSS(ctx, o.bin); err != nil {
+	if r.VersionRSS, err = procfs.PeakRSS(ctx, o.bin); err != nil {
 		return nil, err
 	}
 	for i := range o.starts {
@@ -241,14 +244,14 @@ func (r *report) idle(ctx context.Context, o options, n *node, pods int) error {
 	if err := pause(ctx, o.settle); err != nil {
 		return err
 	}
-	containerd, err := findContainerd(n.root)
+	containerd, err := procfs.FindContainerd(n.root)
 	if err != nil {
 		return err
 	}
 	pids := []int{n.cmd.Process.Pid, containerd}
-	var used [2]usage
+	var used [2]procfs.Usage
 	for i, pid := range pids {
-		if used[i], err = readUsage(pid); err != nil {
+		if used[i], err = procfs.ReadUsage(pid); err != nil {
 			return err
 		}
 	}
@@ -256,7 +259,7 @@ func (r *report) idle(ctx context.Context, o options, n *node, pods int) error {
 		return err
 	}
 	for i, pid := range pids {
-		now, err := readUsage(pid)
+		now, err := procfs.ReadUsage(pid)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-dev/holdfast/bench/procfs"
 )
 
 // warmUp is how many pods go first and are not counted.
@@ -33,7 +35,7 @@ func (r *report) pods(ctx context.Context, o options, n *node) error {
 			r.PodStart, r.PodDelete = append(r.PodStart, started), append(r.PodDelete, deleted)
 		}
 	}
-	r.AfterPods, err = readUsage(n.cmd.Process.Pid)
+	r.AfterPods, err = procfs.ReadUsage(n.cmd.Process.Pid)
 	return err
 }
 

@@ -2,44 +2,11 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/bench/podlife"
 )
-
-// series are repeated measurements of one thing.
-type series []time.Duration
-
-// quantile returns the smallest value that at least the share q of all does
-// not exceed; 0 of none.
-func (s series) quantile(q float64) time.Duration {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	rank := int(math.Ceil(q * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
-
-// markers returns the lines between which a part of a page is replaced.
-func markers(part string) (begin, end string) {
-	return "<!-- begin " + part + ": written by make bench -->", "<!-- end " + part + " -->"
-}
-
-// replaceBetween returns page with text between the markers of a part.
-func replaceBetween(page, part, text string) (string, error) {
-	beginMarker, endMarker := markers(part)
-	before, rest, ok := strings.Cut(page, beginMarker)
-	if !ok {
-		return "", fmt.Errorf("no line %q", beginMarker)
-	}
-	_, after, ok := strings.Cut(rest, endMarker)
-	if !ok {
-		return "", fmt.Errorf("no line %q", endMarker)
-	}
-	return before + beginMarker + "\n\n" + text + "\n" + endMarker + after, nil
-}
 
 // markdown is the report for people.
 func (r *report) markdown() string {
@@ -51,7 +18,7 @@ func (r *report) markdown() string {
 	fmt.Fprintf(&b, "| seconds after the start of the process (%d each, the last %d) | median | min | max |\n|---|---|---|---|\n", len(r.Cold.API), len(r.Burst))
 	for _, row := range []struct {
 		what string
-		s    series
+		s    podlife.Series
 	}{
 		{"new node: API answers", r.Cold.API},
 		{"new node: ready for pods", r.Cold.Ready},
@@ -63,19 +30,19 @@ func (r *report) markdown() string {
 		{"restart with 50 pods: all known as Ready", r.WarmMany.Pod},
 		{"50 manifests appear at once: all Ready, after the first write", r.Burst},
 	} {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, seconds(row.s.quantile(0.5)), seconds(row.s.quantile(0)), seconds(row.s.quantile(1)))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.what, seconds(row.s.Quantile(0.5)), seconds(row.s.Quantile(0)), seconds(row.s.Quantile(1)))
 	}
 
 	fmt.Fprintf(&b, "\n| pod through the API, seconds (%d pods, one at a time) | p50 | p90 | min | max |\n|---|---|---|---|---|\n", len(r.PodStart))
 	for _, row := range []struct {
 		what string
-		s    series
+		s    podlife.Series
 	}{
 		{"create → Ready, image present", r.PodStart},
 		{"delete → gone", r.PodDelete},
 	} {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.what,
-			seconds(row.s.quantile(0.5)), seconds(row.s.quantile(0.9)), seconds(row.s.quantile(0)), seconds(row.s.quantile(1)))
+			seconds(row.s.Quantile(0.5)), seconds(row.s.Quantile(0.9)), seconds(row.s.Quantile(0)), seconds(row.s.Quantile(1)))
 	}
 
 	b.WriteString("\n| idle | anonymous, MiB | resident, MiB | CPU, % of a core | written, KiB a minute | containerd: anonymous, MiB | CPU, % | written, KiB a minute |\n|---|---|---|---|---|---|---|---|\n")

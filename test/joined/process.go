@@ -94,6 +94,15 @@ func (n *Node) endAgent() {
 	}
 }
 
+// AgentPID is the running agent's process.
+func (n *Node) AgentPID() int {
+	n.t.Helper()
+	if n.life.agent == nil {
+		n.t.Fatal("the agent does not run")
+	}
+	return n.life.agent.cmd.Process.Pid
+}
+
 // LogFileOfAgent is where the agent writes, in all its lives.
 func (n *Node) LogFileOfAgent() string { return n.Instance.Path("agent.log") }
 

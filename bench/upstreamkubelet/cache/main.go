@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/holdfast-dev/holdfast/bench/upstreamkubelet/page"
+	"github.com/holdfast-dev/holdfast/bench/page"
 )
 
 // ctx is of the readers: they wait until they are woken.

@@ -20,7 +20,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
-	"github.com/holdfast-dev/holdfast/bench/upstreamkubelet/page"
+	"github.com/holdfast-dev/holdfast/bench/page"
 )
 
 // progress takes how far the run is. Nobody parses it.

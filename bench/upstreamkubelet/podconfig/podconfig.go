@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-dev/holdfast/bench/upstreamkubelet/page"
+	"github.com/holdfast-dev/holdfast/bench/page"
 )
 
 // A workload is what a source delivers step by step.

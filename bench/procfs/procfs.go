@@ -1,4 +1,5 @@
-package main
+// Package procfs reads what processes use, and what machine this is, from /proc, for benchmarks.
+package procfs
 
 import (
 	"context"
@@ -14,38 +15,38 @@ import (
 	"time"
 )
 
-// usage is what a process holds and what it has used. Sizes are in bytes.
-type usage struct {
+// Usage is what a process holds and what it has used. Sizes are in bytes.
+type Usage struct {
 	Anon    int64         `json:"rssAnon"`
 	RSS     int64         `json:"rss"`
 	CPU     time.Duration `json:"cpu"`
 	Written int64         `json:"written"` // to disks
 }
 
-// readUsage reads the usage of one process.
-func readUsage(pid int) (usage, error) {
+// ReadUsage reads the Usage of one process.
+func ReadUsage(pid int) (Usage, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
 	threads, err := filepath.Glob(filepath.Join(dir, "task", "*", "schedstat"))
 	if err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
 	io, err := os.ReadFile(filepath.Join(dir, "io"))
 	if err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
-	var u usage
+	var u Usage
 	if u.Anon, err = kibField(string(status), "RssAnon:"); err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
 	if u.RSS, err = kibField(string(status), "VmRSS:"); err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
 	if u.Written, err = numberField(string(io), "write_bytes:"); err != nil {
-		return usage{}, err
+		return Usage{}, err
 	}
 	u.CPU, err = cpuTime(threads)
 	return u, err
@@ -97,8 +98,8 @@ func cpuTime(threads []string) (time.Duration, error) {
 	return sum, nil
 }
 
-// findContainerd returns the process of the private containerd in root.
-func findContainerd(root string) (int, error) {
+// FindContainerd returns the process of the private containerd in root.
+func FindContainerd(root string) (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
@@ -116,9 +117,9 @@ func findContainerd(root string) (int, error) {
 	return 0, fmt.Errorf("no containerd runs for %s", root)
 }
 
-// peakRSS runs the binary's version command and returns its largest resident
+// PeakRSS runs the binary's version command and returns its largest resident
 // size in bytes: what the program weighs before it does anything.
-func peakRSS(ctx context.Context, bin string) (int64, error) {
+func PeakRSS(ctx context.Context, bin string) (int64, error) {
 	cmd := exec.CommandContext(ctx, bin, "version")
 	if err := cmd.Run(); err != nil {
 		return 0, err
@@ -126,8 +127,8 @@ func peakRSS(ctx context.Context, bin string) (int64, error) {
 	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10, nil
 }
 
-// machine says where the numbers come from.
-type machine struct {
+// A Machine says where the numbers come from.
+type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
 	Memory int64  `json:"memory"` // bytes
@@ -136,8 +137,9 @@ type machine struct {
 	Load   string `json:"load"` // of the last minute, before the run
 }
 
-func readMachine(cores int) (machine, error) {
-	m := machine{Cores: cores, CPU: "unknown", Cgroup: "v1"}
+// ReadMachine reads all but the number of cores.
+func ReadMachine(cores int) (Machine, error) {
+	m := Machine{Cores: cores, CPU: "unknown", Cgroup: "v1"}
 	meminfo, errMem := os.ReadFile("/proc/meminfo")
 	release, errKernel := os.ReadFile("/proc/sys/kernel/osrelease")
 	load, errLoad := os.ReadFile("/proc/loadavg")

@@ -1,0 +1,63 @@
+package podlife
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Table is what was measured, for people: ours alone, or beside upstream.
+func Table(ours, upstream *Life) string {
+	t := table{ours: ours, upstream: upstream}
+	t.WriteString("| | Holdfast |\n|---|---|\n")
+	if upstream != nil {
+		t.Reset()
+		t.WriteString("| | Holdfast | upstream | Holdfast : upstream |\n|---|---|---|---|\n")
+	}
+	t.rows()
+	return t.String()
+}
+
+type table struct {
+	strings.Builder
+	ours, upstream *Life
+}
+
+func (t *table) row(what, form string, value func(*Life) float64) {
+	a := value(t.ours)
+	fmt.Fprintf(t, "| %s | "+form+" |", what, a)
+	if t.upstream != nil {
+		b := value(t.upstream)
+		fmt.Fprintf(t, " "+form+" | %.2f |", b, a/b)
+	}
+	t.WriteString("\n")
+}
+
+func (t *table) ms(what string, value func(*Life) time.Duration) {
+	t.row(what, "%.0f ms", func(l *Life) float64 { return float64(value(l)) / float64(time.Millisecond) })
+}
+
+func (t *table) rate(what string, pods int, value func(*Life) time.Duration) {
+	t.row(what+", pods a second", "%.1f", func(l *Life) float64 { return float64(pods) / value(l).Seconds() })
+}
+
+func (t *table) mib(what string, value func(*Life) int64) {
+	t.row(what, "%.0f MiB", func(l *Life) float64 { return float64(value(l)) / (1 << 20) })
+}
+
+func (t *table) rows() {
+	t.ms("create → Running, one at a time, p50", func(l *Life) time.Duration { return l.Start.Quantile(0.5) })
+	t.ms("create → Running, one at a time, p90", func(l *Life) time.Duration { return l.Start.Quantile(0.9) })
+	t.ms("delete → gone, one at a time, p50", func(l *Life) time.Duration { return l.Gone.Quantile(0.5) })
+	t.ms("delete → gone, one at a time, p90", func(l *Life) time.Duration { return l.Gone.Quantile(0.9) })
+	t.ms(fmt.Sprintf("%d pods at once → all Running, median", Crowd), func(l *Life) time.Duration { return l.Burst.Quantile(0.5) })
+	t.ms(fmt.Sprintf("%d pods deleted at once → all gone, median", Crowd), func(l *Life) time.Duration { return l.BurstGone.Quantile(0.5) })
+	t.rate(fmt.Sprintf("0 → %d pods", Half), Half, func(l *Life) time.Duration { return l.Fill[0] })
+	t.rate(fmt.Sprintf("%d → %d pods", Half, 2*Half), Half, func(l *Life) time.Duration { return l.Fill[1] })
+	t.rate(fmt.Sprintf("%d pods deleted at once", 2*Half), 2*Half, func(l *Life) time.Duration { return l.Empty })
+	t.ms("processor time of the agent a pod, one at a time, create → gone", func(l *Life) time.Duration { return l.SingleCPU.Agent })
+	t.ms(fmt.Sprintf("processor time of the agent a pod, 0 → %d, create → Running", 2*Half), func(l *Life) time.Duration { return l.FillCPU.Agent })
+	t.ms(fmt.Sprintf("processor time of containerd a pod, 0 → %d", 2*Half), func(l *Life) time.Duration { return l.FillCPU.Runtime })
+	t.mib(fmt.Sprintf("resident memory of the agent, %d pods", 2*Half), func(l *Life) int64 { return l.Full.RSS })
+	t.mib("anonymous of it", func(l *Life) int64 { return l.Full.Anon })
+}
