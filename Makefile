@@ -65,6 +65,9 @@ e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kub
 faults: build $(BIN)/tools/kubectl ## kill the agent at every step of a pod's life: the whole sweep, half an hour (root)
 	@HOLDFAST_FAULTS=all HOLDFAST_LAYER=e2e CGO_ENABLED=0 $(GO) test ./test/e2e -run TestAgentDiesAnywhere -count=1 -v -timeout 60m
 
+conformance: build $(BIN)/tools/e2e_node.test ## upstream's own tests of a node, as far as they can pass (root; GROUPS=05,06 FOCUS=regexp PROCS=8)
+	@$(GO) run ./test/conformance/cmd -groups '$(GROUPS)' -focus '$(FOCUS)' -procs '$(or $(PROCS),8)'
+
 guest-test: build ## tests in an emulated machine: cgroup v2, quota, reboot, power cut (no root)
 	@./test/run guest
 
@@ -110,9 +113,14 @@ $(BIN)/tools/controlplane: test/controlplane/server/go.mod test/controlplane/ser
 	@echo "Building the control plane for the tests (once; about 7 minutes on two cores)"
 	@./test/controlplane/server/build.sh $@
 
+# Upstream's node tests, and what their images are made of.
+$(BIN)/tools/e2e_node.test: test/conformance/upstream/go.mod test/conformance/upstream/build.sh
+	@echo "Building upstream's node tests (once; about 5 minutes on two cores)"
+	@./test/conformance/upstream/build.sh $(BIN)/tools
+
 $(LINT): tools/go.mod
 	@echo "Building the linter (once; about 2 minutes)"
 	@mkdir -p $(BIN)/tools
 	@CGO_ENABLED=0 $(GO) build -modfile=tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-.PHONY: help up test deps install build runtime unit integration e2e guest guest-test controlplane fuzz bench fmt lint verify check big clean
+.PHONY: help up test deps install build runtime unit integration e2e conformance guest guest-test controlplane fuzz bench fmt lint verify check big clean

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
@@ -89,6 +90,9 @@ type Config struct {
 	// ImageCredentials returns the node's own pull secrets, used after a pod's.
 	// Nil: it has none.
 	ImageCredentials func() ([]*v1.Secret, error)
+
+	// Configuration is what /configz shows. Nil: there is no /configz.
+	Configuration *kubeletconfig.KubeletConfiguration
 
 	Metrics *prometheus.Registry // /metrics shows it
 	Log     *slog.Logger

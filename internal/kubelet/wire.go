@@ -182,7 +182,8 @@ func (k *Kubelet) wireServer() {
 		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
 		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
 		LogDir: k.cfg.LogDir, Metrics: k.cfg.Metrics, Probes: k.probeMetrics, Log: k.cfg.Log.With("part", "server"),
-		Checks: []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
+		Configuration: k.cfg.Configuration,
+		Checks:        []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
 	})
 }
 

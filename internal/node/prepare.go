@@ -182,6 +182,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
+	configuration, err := inForce(n.cfg, n.in, endpoint, n.kubeletPort())
+	if err != nil {
+		return err
+	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	n.kubelet, err = kubelet.New(kubelet.Config{
@@ -195,7 +199,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
-		Metrics: n.metrics, Log: n.log,
+		Configuration: configuration, Metrics: n.metrics, Log: n.log,
 	})
 	return err
 }

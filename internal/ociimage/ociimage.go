@@ -47,11 +47,12 @@ type Image struct {
 	Arch string
 }
 
-// A File is one file or folder of an Image, owned by root.
+// A File is one file, folder or symbolic link of an Image, owned by root.
 type File struct {
-	// Mode holds the permission bits. With fs.ModeDir it is a folder.
+	// Mode holds the permission bits. With fs.ModeDir it is a folder, with
+	// fs.ModeSymlink a symbolic link.
 	Mode fs.FileMode
-	// Content is what the file holds; a folder has none.
+	// Content is what the file holds, or where the link leads; a folder has none.
 	Content []byte
 }
 
@@ -130,10 +131,12 @@ func withFolders(files map[string]File) (map[string]File, error) {
 		switch {
 		case !path.IsAbs(name) || path.Clean(name) != name || name == "/":
 			return nil, fmt.Errorf("path %q is not absolute and clean", name)
-		case f.Mode&^(fs.ModePerm|fs.ModeDir|fs.ModeSticky|fs.ModeSetuid|fs.ModeSetgid) != 0:
-			return nil, fmt.Errorf("path %q is neither a file nor a folder", name)
+		case f.Mode&^(fs.ModePerm|fs.ModeDir|fs.ModeSymlink|fs.ModeSticky|fs.ModeSetuid|fs.ModeSetgid) != 0 || f.Mode.IsDir() && f.Mode&fs.ModeSymlink != 0:
+			return nil, fmt.Errorf("path %q is neither a file nor a folder nor a link", name)
 		case f.Mode.IsDir() && len(f.Content) > 0:
 			return nil, fmt.Errorf("path %q is a folder and has content", name)
+		case f.Mode&fs.ModeSymlink != 0 && len(f.Content) == 0:
+			return nil, fmt.Errorf("path %q is a link to nowhere", name)
 		}
 		all[name] = f
 	}
@@ -157,8 +160,12 @@ func writeEntry(tw *tar.Writer, name string, f File) error {
 		Size:     int64(len(f.Content)),
 		ModTime:  epoch,
 	}
-	if f.Mode.IsDir() {
+	switch {
+	case f.Mode.IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+	case f.Mode&fs.ModeSymlink != 0:
+		h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, string(f.Content), 0
+		return tw.WriteHeader(h)
 	}
 	if err := tw.WriteHeader(h); err != nil {
 		return err

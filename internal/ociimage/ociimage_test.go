@@ -28,6 +28,7 @@ func sample() Image {
 			"/tmp":       {Mode: fs.ModeDir | fs.ModeSticky | 0o777},
 			"/etc/a/b":   {Mode: 0o600, Content: []byte("text")},
 			"/etc/empty": {Mode: 0o644},
+			"/etc/link":  {Mode: fs.ModeSymlink | 0o777, Content: []byte("a/b")},
 		},
 		Entrypoint: []string{"/demo"},
 		Cmd:        []string{"serve"},
@@ -170,6 +171,9 @@ func eachEntry(t *testing.T, r io.Reader, f func(*tar.Header, []byte)) {
 		if len(content) == 0 {
 			content = nil
 		}
+		if h.Typeflag == tar.TypeSymlink {
+			content = []byte(h.Linkname)
+		}
 		f(h, content)
 	}
 }
@@ -197,7 +201,12 @@ func TestRefuses(t *testing.T) {
 		{"escaping", "not absolute", func(i *Image) { i.Files["/../a"] = File{} }},
 		{"root", "not absolute", func(i *Image) { i.Files["/"] = File{Mode: fs.ModeDir} }},
 		{"below a file", "below the file", func(i *Image) { i.Files["/demo/a"] = File{} }},
-		{"link", "neither", func(i *Image) { i.Files["/l"] = File{Mode: fs.ModeSymlink} }},
+		{"device", "neither", func(i *Image) { i.Files["/l"] = File{Mode: fs.ModeDevice} }},
+		{"link to nowhere", "nowhere", func(i *Image) { i.Files["/l"] = File{Mode: fs.ModeSymlink} }},
+		{"below a link", "below the file", func(i *Image) {
+			i.Files["/l"] = File{Mode: fs.ModeSymlink, Content: []byte("etc")}
+			i.Files["/l/a"] = File{}
+		}},
 		{"full folder", "has content", func(i *Image) { i.Files["/d"] = File{Mode: fs.ModeDir, Content: []byte("x")} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

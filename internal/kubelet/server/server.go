@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
@@ -84,7 +85,9 @@ type Config struct {
 	Metrics  prometheus.Gatherer // /metrics; nil: there is none
 	Probes   prometheus.Gatherer // /metrics/probes; nil: there is none
 	Checks   []Check             // of /healthz, beside ping
-	Log      *slog.Logger
+	// Configuration is what /configz shows; nil: there is none. Nobody changes it.
+	Configuration *kubeletconfig.KubeletConfiguration
+	Log           *slog.Logger
 }
 
 // A Server serves one kubelet's API.
@@ -183,6 +186,9 @@ func (s *Server) routes() http.Handler {
 	}
 	if s.cfg.Probes != nil {
 		get("/metrics/probes", serveMetrics(s.cfg.Probes))
+	}
+	if s.cfg.Configuration != nil {
+		get("/configz", s.serveConfigz)
 	}
 	get("/containerLogs/{namespace}/{pod}/{container}", s.serveLogs)
 	for path, handler := range map[string]http.HandlerFunc{

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
@@ -81,6 +83,22 @@ func TestMetrics(t *testing.T) {
 		if code, body := r.get(path); code != 200 || !strings.HasSuffix(body, want) {
 			t.Errorf("GET %s = %d %q, want %q", path, code, body, want)
 		}
+	}
+}
+
+func TestConfigz(t *testing.T) {
+	r := newRig(t, func(cfg *Config) {
+		cfg.Configuration = &kubeletconfig.KubeletConfiguration{StaticPodPath: "/etc/pods", MaxPods: 7}
+	})
+	code, body := r.get("/configz")
+	var got struct {
+		KubeletConfig kubeletconfig.KubeletConfiguration
+	}
+	if err := json.Unmarshal([]byte(body), &got); code != 200 || err != nil {
+		t.Fatalf("GET /configz = %d %q, %v", code, body, err)
+	}
+	if diff := cmp.Diff(&got.KubeletConfig, r.cfg.Configuration); diff != "" {
+		t.Error(diff)
 	}
 }
 

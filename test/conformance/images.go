@@ -1,0 +1,189 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/ociimage"
+)
+
+// Programs are what the images of upstream's tests are made of.
+type Programs struct {
+	Agnhost    string // upstream's program of most test images, static
+	NoNewPrivs string // upstream's program of the image nonewprivs, static
+	Busybox    string // a static busybox: the host's
+}
+
+// registry is where upstream's tests have their images from.
+const registry = "registry.k8s.io/e2e-test-images/"
+
+// Images returns the images that the tests name, under upstream's names and as
+// far as the tests look with what upstream's images hold. Debian's busybox, a
+// static program, stands in for the distributions below them.
+func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
+	box, err := boxFiles(ctx, p.Busybox)
+	if err != nil {
+		return nil, err
+	}
+	agnhost, err := program(p.Agnhost)
+	if err != nil {
+		return nil, err
+	}
+	nnp, err := program(p.NoNewPrivs)
+	if err != nil {
+		return nil, err
+	}
+	nnp.Mode |= fs.ModeSetuid | fs.ModeSetgid
+	with := func(more map[string]ociimage.File) map[string]ociimage.File {
+		files := maps.Clone(box)
+		maps.Copy(files, more)
+		return files
+	}
+	agnhostFiles := with(map[string]ociimage.File{
+		"/agnhost":   agnhost,
+		"/agnhost-2": link("agnhost"),
+		"/uploads":   folder(0o755),
+		"/bin/curl":  text(0o755, curl),
+		"/bin/bash":  text(0o755, "#!/bin/sh\nexec /bin/sh \"$@\"\n"),
+		"/etc/passwd": text(0o644, passwd+
+			"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n"),
+		"/etc/group": text(0o644, group+
+			"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
+	})
+	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	return []ociimage.Image{
+		{
+			Refs:  []string{registry + "agnhost:2.66.1", registry + "agnhost:2.55"},
+			Files: agnhostFiles, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: path,
+		},
+		{Refs: []string{registry + "busybox:1.37.0-2"}, Files: box, Cmd: []string{"sh"}, Env: path},
+		{Refs: []string{registry + "glibc-dns-testing:2.1.1"}, Files: with(nil), Cmd: []string{"sh"}, Env: path},
+		{Refs: []string{registry + "nonroot:1.5"}, Files: box, Cmd: []string{"sh"}, Env: path, User: "1234"},
+		{
+			Refs: []string{registry + "nonewprivs:1.4"}, Files: with(map[string]ociimage.File{"/usr/local/bin/nnp": nnp}),
+			Cmd: []string{"nnp"}, Env: path,
+		},
+		{ // what the tests want of nginx is a server on its port
+			Refs:  []string{registry + "nginx:1.27.0-2", registry + "nginx:1.28.0-2"},
+			Files: with(map[string]ociimage.File{"/agnhost": agnhost}),
+			Cmd:   []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}, Env: path,
+		},
+		{
+			Refs:  []string{"registry.k8s.io/pause:3.10.2"},
+			Files: map[string]ociimage.File{"/pause": agnhost}, Entrypoint: []string{"/pause", "pause"}, Env: path, User: "65535:65535",
+		},
+	}, nil
+}
+
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+	group  = "root:x:0:\nnobody:x:65534:\n"
+	// The options that upstream's tests give: -q -s -g --connect-timeout N -o FILE.
+	curl = `#!/bin/sh
+out=-
+while [ $# -gt 0 ]; do
+	case $1 in
+	--connect-timeout|--max-time) shift; limit="-T $1" ;;
+	-o) shift; out=$1 ;;
+	-*) ;;
+	*) url=$1 ;;
+	esac
+	shift
+done
+exec wget -q $limit -O "$out" "$url"
+`
+)
+
+// boxFiles returns the files of an image with busybox in it, under the name of
+// each of its programs.
+func boxFiles(ctx context.Context, busybox string) (map[string]ociimage.File, error) {
+	box, err := program(busybox)
+	if err != nil {
+		return nil, err
+	}
+	names, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("programs in %s: %w", busybox, err)
+	}
+	files := map[string]ociimage.File{
+		"/bin/busybox":       box,
+		"/usr/bin":           link("../bin"),
+		"/usr/sbin":          link("../bin"),
+		"/sbin":              link("bin"),
+		"/root":              folder(0o700),
+		"/home":              folder(0o755),
+		"/tmp":               folder(0o777 | fs.ModeSticky),
+		"/var/tmp":           folder(0o777 | fs.ModeSticky),
+		"/etc/passwd":        text(0o644, passwd),
+		"/etc/group":         text(0o644, group),
+		"/etc/nsswitch.conf": text(0o644, "hosts: files dns\n"),
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		if name != "busybox" {
+			files["/bin/"+name] = link("busybox")
+		}
+	}
+	return files, nil
+}
+
+// program reads a static program.
+func program(path string) (ociimage.File, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ociimage.File{}, err
+	}
+	parsed, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return ociimage.File{}, fmt.Errorf("program %s: %w", path, err)
+	}
+	for _, segment := range parsed.Progs {
+		if segment.Type == elf.PT_INTERP {
+			return ociimage.File{}, fmt.Errorf("program %s is not static", path)
+		}
+	}
+	return ociimage.File{Mode: 0o755, Content: content}, nil
+}
+
+func link(to string) ociimage.File {
+	return ociimage.File{Mode: fs.ModeSymlink | 0o777, Content: []byte(to)}
+}
+
+func folder(mode fs.FileMode) ociimage.File { return ociimage.File{Mode: fs.ModeDir | mode} }
+
+func text(mode fs.FileMode, content string) ociimage.File {
+	return ociimage.File{Mode: mode, Content: []byte(content)}
+}
+
+// writeImages writes each image as an archive into a folder.
+func writeImages(dir string, images []ociimage.Image) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, image := range images {
+		name := image.Refs[0]
+		name = strings.ReplaceAll(name[strings.LastIndex(name, "/")+1:], ":", "-")
+		if err := writeImage(filepath.Join(dir, name+".tar"), image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeImage(path string, image ociimage.Image) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = ociimage.Build(f, image)
+	return err
+}
