@@ -165,11 +165,13 @@ func (k *Kubelet) wirePods() {
 // wireSources makes what says which pods to run.
 func (k *Kubelet) wireSources() {
 	static := podsource.StaticConfig{
-		Source: sourceFile, Node: k.cfg.NodeName, AllowAPIReferences: k.cfg.AllowAPIReferences, Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
+		Source: sourceFile, Node: k.cfg.NodeName, AllowAPIReferences: k.cfg.AllowAPIReferences, Classes: k.objects, Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
 	}
 	k.files = podsource.NewStatic(static)
 	static.Source = sourceHTTP
 	k.fromURL = podsource.NewStatic(static)
+	k.objects.Subscribe(k.files.ObjectChanged)
+	k.objects.Subscribe(k.fromURL.ObjectChanged)
 	k.api = podsource.NewAPI(podsource.APIConfig{
 		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Restore: k.restore(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
 	})

@@ -139,6 +139,7 @@ func TestAPI(t *testing.T) {
 		{"mirror pods", testMirrorPods},
 		{"privileged", testPrivileged},
 		{"binding", testBinding},
+		{"runtime classes", testRuntimeClasses},
 		{"claims", testClaims},
 		{"events expire", testEventsExpire},
 		{"logs", testLogs},

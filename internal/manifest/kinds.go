@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	coreinstall "k8s.io/kubernetes/pkg/apis/core/install"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
+	nodeinstall "k8s.io/kubernetes/pkg/apis/node/install"
+	nodevalidation "k8s.io/kubernetes/pkg/apis/node/validation"
 	"k8s.io/kubernetes/pkg/apis/scheduling"
 	schedulinginstall "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	schedulingvalidation "k8s.io/kubernetes/pkg/apis/scheduling/validation"
@@ -45,6 +48,7 @@ func New() *Parser {
 	coreinstall.Install(scheme)
 	storageinstall.Install(scheme)
 	schedulinginstall.Install(scheme)
+	nodeinstall.Install(scheme)
 	return &Parser{scheme: scheme, kinds: supported()}
 }
 
@@ -60,6 +64,7 @@ func supported() map[string]kind {
 		{corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), true, reflect.TypeFor[corev1.PersistentVolumeClaim](), checks(validateClaim)},
 		{storagev1.SchemeGroupVersion.WithKind("StorageClass"), false, reflect.TypeFor[storagev1.StorageClass](), checks[*storage.StorageClass](storagevalidation.ValidateStorageClass)},
 		{schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"), false, reflect.TypeFor[schedulingv1.PriorityClass](), checks[*scheduling.PriorityClass](schedulingvalidation.ValidatePriorityClass)},
+		{nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), false, reflect.TypeFor[nodev1.RuntimeClass](), checks(nodevalidation.ValidateRuntimeClass)},
 	}
 	byName := make(map[string]kind, len(kinds))
 	for _, k := range kinds {
@@ -113,7 +118,6 @@ var notTaken = map[string]struct{ group, hint string }{
 	"RoleBinding":              {"rbac.authorization.k8s.io", "apply it with kubectl"},
 	"ClusterRole":              {"rbac.authorization.k8s.io", "apply it with kubectl"},
 	"ClusterRoleBinding":       {"rbac.authorization.k8s.io", "apply it with kubectl"},
-	"RuntimeClass":             {"node.k8s.io", "apply it with kubectl"},
 	"Node":                     {"", "leave it out: the node registers itself"},
 	"Event":                    {"", "leave it out: events come from the system"},
 	"Lease":                    {"coordination.k8s.io", "apply it with kubectl"},

@@ -30,7 +30,7 @@ func corpus(t *testing.T) string {
 	}
 	files := map[string]string{
 		"good.yaml": twoDocuments, "sub/copy.yaml": twoDocuments, "good.yaml.bak": twoDocuments, ".hidden.yaml": "{",
-		"pod-unsupported.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: u}\nspec:\n  runtimeClassName: gvisor\n  containers:\n  - {name: c, image: i}\n",
+		"pod-unsupported.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: u}\nspec:\n  resourceClaims: [{name: gpu, resourceClaimName: gpu}]\n  containers:\n  - {name: c, image: i}\n",
 		"pod-sysctl.yaml":      "apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: '1'}]}\n  containers:\n  - {name: c, image: i}\n",
 		"pod-volume.yaml":      "apiVersion: v1\nkind: Pod\nmetadata: {name: v}\nspec:\n  volumes:\n  - {name: vol, nfs: {server: s, path: /}}\n  containers:\n  - {name: c, image: i}\n",
 		"pod-elsewhere.yaml":   "apiVersion: v1\nkind: Pod\nmetadata: {name: e}\nspec:\n  nodeName: other\n  containers:\n  - {name: c, image: i}\n",
@@ -86,7 +86,7 @@ func TestCheckNamesTheField(t *testing.T) {
 	dir := corpus(t)
 	t.Chdir(dir)
 	for file, want := range map[string]control.Fault{
-		"pod-unsupported.yaml": {File: "pod-unsupported.yaml", Line: 5, Reason: "Refused", Object: "Pod default/u", Field: "spec.runtimeClassName", Message: "this version does not support it", Hint: "leave the field out"},
+		"pod-unsupported.yaml": {File: "pod-unsupported.yaml", Line: 5, Reason: "Refused", Object: "Pod default/u", Field: "spec.resourceClaims", Message: "this version does not support it", Hint: "leave the field out"},
 		"pod-volume.yaml":      {File: "pod-volume.yaml", Line: 6, Reason: "Refused", Object: "Pod default/v", Field: "spec.volumes[0]", Message: "nfs: this version cannot mount such volumes", Hint: "leave the field out"},
 		"pod-sysctl.yaml":      {File: "pod-sysctl.yaml", Line: 1, Reason: "Refused", Object: "Pod default/s", Message: `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 	} {

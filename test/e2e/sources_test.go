@@ -131,12 +131,12 @@ func TestSources(t *testing.T) {
 		n.t = t
 		n.write("a.yaml", strings.Replace(demoPod("a", "serve", ""), "args:", "argz:", 1))
 		n.write("copy.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: word}\nstringData: {word: copied}\n")
-		n.write("kind.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: k}\nspec:\n  runtimeClassName: gvisor\n  containers:\n  - {name: c, image: holdfast.local/demo:latest}\n")
+		n.write("kind.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: k}\nspec:\n  resourceClaims: [{name: gpu, resourceClaimName: gpu}]\n  containers:\n  - {name: c, image: holdfast.local/demo:latest}\n")
 		n.write("a.yaml.bak", "")
 		n.eventually("sources shows them", func() error {
 			out := n.exits(4, "sources")
 			return wants(out, "kept: its document is not good now", "a.yaml:", "argz: unknown field", `did you mean "args"?`, "UnknownField, since",
-				"copy.yaml:", "word.yaml:1 has it too", "a.yaml.bak: its name is not that of a manifest", "spec.runtimeClassName: this version does not support it")
+				"copy.yaml:", "word.yaml:1 has it too", "a.yaml.bak: its name is not that of a manifest", "spec.resourceClaims: this version does not support it")
 		})
 		// The check and the node say the same.
 		out := n.exits(1, "check", "--node-name", n.name, "-o", "json", dir)

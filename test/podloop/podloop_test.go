@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -67,6 +68,10 @@ func (noObjects) GetConfigMap(_ context.Context, _, name string) (*v1.ConfigMap,
 
 func (noObjects) GetSecret(_ context.Context, _, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("no secret %s", name)
+}
+
+func (noObjects) GetRuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return nil, fmt.Errorf("no runtime class %s", name)
 }
 
 // A world is a runtime and an API, and an agent that can be stopped and started.

@@ -8,6 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointfile"
@@ -28,6 +29,8 @@ func (c *Checkpointer) Object(ref podvolumes.Ref) (runtime.Object, error) {
 		return read(c, refKey(ref), &v1.PersistentVolumeClaim{})
 	case podvolumes.RefPersistentVolume:
 		return read(c, refKey(ref), &v1.PersistentVolume{})
+	case podvolumes.RefRuntimeClass:
+		return read(c, refKey(ref), &nodev1.RuntimeClass{})
 	default:
 		return nil, fmt.Errorf("nobody keeps a %s: %w", ref.Kind, fs.ErrNotExist)
 	}

@@ -61,6 +61,7 @@ const (
 	Secret           Kind = "Secret"
 	Claim            Kind = "PersistentVolumeClaim"
 	PersistentVolume Kind = "PersistentVolume"
+	RuntimeClass     Kind = "RuntimeClass"
 	Token            Kind = "Token"    // of a service account, for one pod
 	Services         Kind = "Services" // those of a namespace, as pods' environments name them
 	Node             Kind = "Node"     // this one

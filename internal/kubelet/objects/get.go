@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,12 +15,13 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
-// resources gives the API's names for the kinds, for errors.
-var resources = map[podvolumes.RefKind]string{
-	podvolumes.RefConfigMap:        "configmaps",
-	podvolumes.RefSecret:           "secrets",
-	podvolumes.RefClaim:            "persistentvolumeclaims",
-	podvolumes.RefPersistentVolume: "persistentvolumes",
+// resources gives the names of the kinds for errors, as upstream says them.
+var resources = map[podvolumes.RefKind]schema.GroupResource{
+	podvolumes.RefConfigMap:        {Resource: "configmaps"},
+	podvolumes.RefSecret:           {Resource: "secrets"},
+	podvolumes.RefClaim:            {Resource: "persistentvolumeclaims"},
+	podvolumes.RefPersistentVolume: {Resource: "persistentvolumes"},
+	podvolumes.RefRuntimeClass:     {Group: nodev1.GroupName, Resource: "runtimeclass"},
 }
 
 // GetConfigMap returns a ConfigMap: from memory if a pod holds it, waiting for
@@ -44,6 +46,11 @@ func (s *Store) GetPersistentVolume(ctx context.Context, name string) (*v1.Persi
 	ref := podvolumes.Ref{Kind: podvolumes.RefPersistentVolume, Name: name}
 	s.holdWithClaim(ref)
 	return get[*v1.PersistentVolume](ctx, s, ref)
+}
+
+// GetRuntimeClass returns a RuntimeClass, as GetConfigMap a ConfigMap.
+func (s *Store) GetRuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return get[*nodev1.RuntimeClass](ctx, s, podvolumes.Ref{Kind: podvolumes.RefRuntimeClass, Name: name})
 }
 
 // Token returns a token of a service account for a request, an earlier one
@@ -110,7 +117,7 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 	case !synced:
 		return s.remembered(ref, err)
 	case object == nil:
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resources[ref.Kind]}, ref.Name)
+		return nil, apierrors.NewNotFound(resources[ref.Kind], ref.Name)
 	}
 	return object, nil
 }

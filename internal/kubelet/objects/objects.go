@@ -1,7 +1,7 @@
 // Package objects keeps the API objects that the node's pods refer to.
 //
-// Every ConfigMap, Secret, claim and PersistentVolume that a pod refers to is
-// watched by name, once however many pods use it, from Hold to Release. A read
+// Every ConfigMap, Secret, claim, PersistentVolume and RuntimeClass that a pod
+// refers to is watched by name, once however many pods use it, from Hold to Release. A read
 // of a held object costs no request and works while the API server is away: it
 // gives what was last seen. Objects that say that they never change are not
 // watched any more once they are known. Service account tokens are asked for,
@@ -146,19 +146,30 @@ func (s *Store) Run(ctx context.Context) error {
 // Hold keeps everything that a pod refers to until Release. It may be called
 // again, with a pod that refers to something else.
 func (s *Store) Hold(pod *v1.Pod) {
-	want := map[podvolumes.Ref]bool{}
-	for _, ref := range podvolumes.Refs(pod) {
-		want[ref] = true
+	s.hold(pod.UID, podvolumes.Refs(pod))
+}
+
+// HoldRuntimeClasses keeps these RuntimeClasses, and no others, for a holder
+// that is no pod.
+func (s *Store) HoldRuntimeClasses(holder types.UID, names []string) {
+	refs := make([]podvolumes.Ref, 0, len(names))
+	for _, name := range names {
+		refs = append(refs, podvolumes.Ref{Kind: podvolumes.RefRuntimeClass, Name: name})
 	}
+	s.hold(holder, refs)
+}
+
+// hold keeps refs, and of others only the volumes of claims, for a holder.
+func (s *Store) hold(holder types.UID, refs []podvolumes.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ref := range s.mu.held[pod.UID] {
-		if !want[ref] && ref.Kind != podvolumes.RefPersistentVolume {
-			s.dropLocked(pod.UID, ref)
+	for ref := range s.mu.held[holder] {
+		if !slices.Contains(refs, ref) && ref.Kind != podvolumes.RefPersistentVolume {
+			s.dropLocked(holder, ref)
 		}
 	}
-	for ref := range want {
-		s.holdLocked(pod.UID, ref)
+	for _, ref := range refs {
+		s.holdLocked(holder, ref)
 	}
 }
 

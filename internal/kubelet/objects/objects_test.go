@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -174,6 +175,39 @@ func TestWatch(t *testing.T) {
 		w.wantValue("cm", "")
 		if n := w.called("get configmaps"); n != 0 {
 			t.Errorf("%d reads of a held object", n)
+		}
+	})
+}
+
+func TestRuntimeClasses(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		pod := podOf("p1")
+		pod.Spec.RuntimeClassName = new("safe")
+		w.store.Hold(pod)
+		w.store.HoldRuntimeClasses("s", []string{"safe", "fast"})
+		if news := w.news(); len(news) != 3 { // that there is none
+			t.Errorf("told %v", news)
+		}
+		want := `runtimeclass.node.k8s.io "safe" not found`
+		if _, err := w.store.GetRuntimeClass(t.Context(), "safe"); !apierrors.IsNotFound(err) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "safe"}, Handler: "h"}
+		if _, err := w.api.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if news := w.news(); len(news) != 2 {
+			t.Errorf("told %v, want both holders", news)
+		}
+		if got, err := w.store.GetRuntimeClass(t.Context(), "safe"); err != nil || got.Handler != "h" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		w.store.HoldRuntimeClasses("s", nil)
+		w.store.Release("p1")
+		w.store.mu.Lock()
+		defer w.store.mu.Unlock()
+		if len(w.store.mu.entries)+len(w.store.mu.held) != 0 {
+			t.Errorf("left: %v %v", w.store.mu.entries, w.store.mu.held)
 		}
 	})
 }

@@ -103,7 +103,7 @@ var fields = map[string]rule{
 	"priority":                                 yes,
 	"dnsConfig":                                all,
 	"readinessGates":                           needs(func(f Features) bool { return f.ReadinessGates }),
-	"runtimeClassName":                         no,
+	"runtimeClassName":                         yes,
 	"enableServiceLinks":                       yes,
 	"preemptionPolicy":                         others,
 	"overhead":                                 yes,

@@ -85,7 +85,11 @@ func TestUnsupportedField(t *testing.T) {
 		},
 		"user namespace": {change: func(s *v1.PodSpec) { s.HostUsers = new(false) }, want: "spec.hostUsers: "},
 		"host's users":   {change: func(s *v1.PodSpec) { s.HostUsers = new(true) }},
-		"runtime class":  {change: func(s *v1.PodSpec) { s.RuntimeClassName = new("gvisor") }, want: "spec.runtimeClassName: "},
+		"runtime class":  {change: func(s *v1.PodSpec) { s.RuntimeClassName = new("gvisor") }},
+		"devices": {
+			change: func(s *v1.PodSpec) { s.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
+			want:   "spec.resourceClaims: ",
+		},
 		"labels by a mount option": {
 			change: func(s *v1.PodSpec) {
 				s.SecurityContext = &v1.PodSecurityContext{SELinuxChangePolicy: new(v1.SELinuxChangePolicyMountOption)}

@@ -53,6 +53,11 @@ func TestAdmit(t *testing.T) {
 			pod: asks("cpu", "1501m", "memory", "5Gi"), others: []*v1.Pod{newPod("o", asks("cpu", "500m"))},
 			want: &Refusal{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 1501, used: 500, capacity: 2000"},
 		},
+		"too much CPU with the overhead of both": {
+			pod:    func(p *v1.Pod) { asks("cpu", "1")(p); p.Spec.Overhead = requests("cpu", "300m") },
+			others: []*v1.Pod{newPod("o", func(p *v1.Pod) { asks("cpu", "500m")(p); p.Spec.Overhead = requests("cpu", "300m") })},
+			want:   &Refusal{"OutOfcpu", "Node didn't have enough resource: cpu, requested: 1300, used: 800, capacity: 2000"},
+		},
 		"too much memory": {
 			pod:  asks("memory", "5Gi"),
 			want: &Refusal{"OutOfmemory", "Node didn't have enough resource: memory, requested: 5368709120, used: 0, capacity: 1073741824"},
@@ -139,9 +144,9 @@ func TestAdmit(t *testing.T) {
 			node: func(n *Node) { n.Node = nil },
 		},
 		"unsupported on a node that is not registered": {
-			pod:  func(p *v1.Pod) { p.Spec.RuntimeClassName = new("gvisor") },
+			pod:  func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} },
 			node: func(n *Node) { n.Node = nil },
-			want: &Refusal{"UnsupportedField", "spec.runtimeClassName: this version does not support it"},
+			want: &Refusal{"UnsupportedField", "spec.resourceClaims: this version does not support it"},
 		},
 		"unsupported volume": {
 			pod: func(p *v1.Pod) {

@@ -52,6 +52,15 @@ func TestLimitsOf(t *testing.T) {
 	whole := podWith("u", nothing)
 	whole.Spec.Resources = &v1.ResourceRequirements{Requests: list("1", ""), Limits: list("2", "128Mi")}
 
+	heavy := podWith("u", guaranteed, guaranteed)
+	heavy.Spec.Overhead = list("200m", "140Mi")
+	halfBound := podWith("u", bound, nothing)
+	halfBound.Spec.Overhead = list("200m", "140Mi")
+	wholeHeavy := whole.DeepCopy()
+	wholeHeavy.Spec.Overhead = list("200m", "140Mi")
+	onlyOverhead := podWith("u", nothing)
+	onlyOverhead.Spec.Overhead = list("200m", "140Mi")
+
 	none := map[string]int64{}
 	tests := []struct {
 		name string
@@ -65,6 +74,10 @@ func TestLimitsOf(t *testing.T) {
 		{"best effort", podWith("u", nothing), limits{v1.PodQOSBestEffort, 0, 0, 0, 99, none}},
 		{"tiny CPU limit", podWith("u", v1.ResourceRequirements{Limits: list("1m", "")}), limits{v1.PodQOSBurstable, 0, 1000, 0, 99, none}},
 		{"huge pages", huge, limits{v1.PodQOSBurstable, 1000, 0, 0, 99, map[string]int64{"2MB": 4 << 20}}},
+		{"overhead", heavy, limits{v1.PodQOSGuaranteed, 1200, 120_000, 268 << 20, 99, none}},
+		{"overhead, one container unbound", halfBound, limits{v1.PodQOSBurstable, 300, 0, 0, 99, none}},
+		{"overhead and limits of the pod", wholeHeavy, limits{v1.PodQOSBurstable, 1200, 220_000, 268 << 20, 99, none}},
+		{"overhead of a best effort pod", onlyOverhead, limits{v1.PodQOSBestEffort, 0, 0, 0, 99, none}},
 		{"limits of the pod", whole, limits{v1.PodQOSBurstable, 1000, 200_000, 128 << 20, 99, none}},
 	}
 	for _, tt := range tests {

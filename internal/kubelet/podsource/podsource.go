@@ -23,6 +23,7 @@ type Deliver func(ctx context.Context, d desired.Delivery)
 type latest[T any] struct {
 	mu    sync.Mutex
 	value T
+	any   bool      // there is one
 	wake  wake.Bell // a value is there
 }
 
@@ -30,12 +31,21 @@ func newLatest[T any]() *latest[T] { return &latest[T]{wake: wake.NewBell()} }
 
 func (l *latest[T]) put(v T) {
 	l.mu.Lock()
-	l.value = v
+	l.value, l.any = v, true
 	l.mu.Unlock()
 	l.wake.Ring()
 }
 
-// get waits for a value that was not got before. It reports false when ctx is
+// again has the value got once more, if there is one.
+func (l *latest[T]) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.any {
+		l.wake.Ring()
+	}
+}
+
+// get waits for a value that was not got before, or is to be got again. It reports false when ctx is
 // done.
 func (l *latest[T]) get(ctx context.Context) (T, bool) {
 	select {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,8 +25,11 @@ type StaticConfig struct {
 	// service accounts; a pod that names a service account then gets its token.
 	// False, the default, is upstream's rule.
 	AllowAPIReferences bool
-	Deliver            Deliver
-	Log                *slog.Logger
+	// Classes knows the API's runtime classes. A class that a pod names is held
+	// there, and ObjectChanged wants to be told of its changes.
+	Classes classes
+	Deliver Deliver
+	Log     *slog.Logger
 }
 
 // Static makes static pods of documents.
@@ -33,7 +37,11 @@ type Static struct {
 	cfg  StaticConfig
 	docs *latest[[]manifest.Document]
 
-	warned map[types.UID]bool // pods of the last delivery whose priority was told of; Run's own
+	// Run's own:
+
+	warned map[types.UID]bool              // pods of the last delivery whose priority was told of
+	known  map[string]*nodev1.RuntimeClass // by name: the classes of the last delivery's pods
+	holds  bool                            // some classes
 }
 
 // NewStatic returns the source. It starts nothing.
@@ -51,6 +59,10 @@ func (s *Static) Run(ctx context.Context) error {
 	for {
 		docs, ok := s.docs.get(ctx)
 		if !ok {
+			return nil
+		}
+		s.learnClasses(ctx, docs)
+		if ctx.Err() != nil {
 			return nil
 		}
 		s.cfg.Deliver(ctx, s.delivery(docs))
@@ -75,6 +87,7 @@ func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 		if s.cfg.AllowAPIReferences {
 			staticpod.AddToken(static)
 		}
+		s.applyClass(static)
 		if text := staticpod.PriorityWarning(pod); text != "" {
 			warned[static.UID] = true
 			if !s.warned[static.UID] {

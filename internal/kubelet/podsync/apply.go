@@ -158,6 +158,10 @@ func (r *run) create(ctx context.Context, acts actions) error {
 // runSandbox makes the sandbox, and sees to it that the ports of the host which
 // it takes are nobody else's.
 func (r *run) runSandbox(ctx context.Context) (id string, err error) {
+	handler, err := r.handler(ctx)
+	if err != nil {
+		return "", err
+	}
 	ports := r.sandbox.GetPortMappings()
 	if r.pod.Spec.HostNetwork {
 		ports = nil // the pod listens itself
@@ -169,7 +173,7 @@ func (r *run) runSandbox(ctx context.Context) (id string, err error) {
 	for _, l := range listeners {
 		r.s.events.warn(r.pod, reason.HostPortConflict, "%s: it is no longer reached there, the pod is", l)
 	}
-	if id, err = r.s.cfg.Runtime.RunSandbox(ctx, r.sandbox, ""); err != nil {
+	if id, err = r.s.cfg.Runtime.RunSandbox(ctx, r.sandbox, handler); err != nil {
 		return "", err
 	}
 	if err := r.s.cfg.HostPorts.Confirm(ctx, id, ports); err != nil {

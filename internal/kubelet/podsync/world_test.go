@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,6 +55,8 @@ type world struct {
 	partErr            error
 	secrets            map[string]*v1.Secret
 	maps               map[string]*v1.ConfigMap
+	classes            map[string]string // runtime classes and their handlers
+	asked              func()            // after each question for a class, with the lock
 }
 
 func newWorld(t *testing.T, change func(*Config)) *world {
@@ -173,6 +176,18 @@ func (o *worldObjects) GetSecret(_ context.Context, _, name string) (*v1.Secret,
 		return s, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+}
+
+func (o *worldObjects) GetRuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.asked != nil {
+		defer o.asked()
+	}
+	if handler, ok := o.classes[name]; ok {
+		return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclass"}, name)
 }
 
 func (w *world) main() *v1.Container { return &w.pod.Spec.Containers[0] }

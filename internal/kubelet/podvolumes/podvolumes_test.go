@@ -310,6 +310,7 @@ func TestRefs(t *testing.T) {
 	}
 	p := pod(func(p *v1.Pod) {
 		p.Spec.InitContainers = []v1.Container{env}
+		p.Spec.RuntimeClassName = new("safe")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
 	}, configMap("c1", nil), projected(nil, v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s1"}}}, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "c3"}}}),
 		v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "p"}}})
@@ -317,7 +318,7 @@ func TestRefs(t *testing.T) {
 	for _, ref := range Refs(p) {
 		got = append(got, ref.String())
 	}
-	want := []string{"ConfigMap ns/c1", "ConfigMap ns/c2", "ConfigMap ns/c3", "PersistentVolumeClaim ns/p", "Secret ns/pull", "Secret ns/s1", "Secret ns/s2", "Secret ns/s3"}
+	want := []string{"ConfigMap ns/c1", "ConfigMap ns/c2", "ConfigMap ns/c3", "PersistentVolumeClaim ns/p", "RuntimeClass safe", "Secret ns/pull", "Secret ns/s1", "Secret ns/s2", "Secret ns/s3"}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("(-got +want):\n%s", diff)
 	}

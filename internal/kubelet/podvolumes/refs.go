@@ -18,9 +18,11 @@ const (
 	RefClaim            RefKind = "PersistentVolumeClaim"
 	RefPersistentVolume RefKind = "PersistentVolume"
 	RefServiceAccount   RefKind = "ServiceAccount"
+	RefRuntimeClass     RefKind = "RuntimeClass"
 )
 
-// A Ref names an API object. Namespace is empty for a PersistentVolume.
+// A Ref names an API object. Namespace is empty for a PersistentVolume and a
+// RuntimeClass.
 type Ref struct {
 	Kind      RefKind
 	Namespace string
@@ -35,7 +37,8 @@ func (r Ref) String() string {
 }
 
 // Refs returns every ConfigMap, Secret and claim that a pod's volumes,
-// environments and image pulls refer to, each once, in order. Service accounts
+// environments and image pulls refer to, and its RuntimeClass, each once, in
+// order. Service accounts
 // are not among them: their tokens are asked for, not watched.
 func Refs(pod *v1.Pod) []Ref {
 	var refs []Ref
@@ -70,6 +73,9 @@ func Refs(pod *v1.Pod) []Ref {
 	}
 	for _, pull := range pod.Spec.ImagePullSecrets {
 		add(RefSecret, pull.Name)
+	}
+	if class := pod.Spec.RuntimeClassName; class != nil && *class != "" {
+		refs = append(refs, Ref{Kind: RefRuntimeClass, Name: *class})
 	}
 	slices.SortFunc(refs, func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))

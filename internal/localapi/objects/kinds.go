@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +20,7 @@ import (
 // kinds are applied in this order and deleted in the reverse one: what others
 // need comes first.
 var kinds = []string{
-	"Namespace", "PriorityClass", "StorageClass", "PersistentVolume",
+	"Namespace", "RuntimeClass", "PriorityClass", "StorageClass", "PersistentVolume",
 	"ServiceAccount", "ConfigMap", "Secret", "PersistentVolumeClaim",
 }
 
@@ -31,6 +32,7 @@ type resource struct {
 
 var resources = map[string]resource{
 	"Namespace":             {corev1.SchemeGroupVersion.WithResource("namespaces"), false},
+	"RuntimeClass":          {nodev1.SchemeGroupVersion.WithResource("runtimeclasses"), false},
 	"PriorityClass":         {schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), false},
 	"StorageClass":          {storagev1.SchemeGroupVersion.WithResource("storageclasses"), false},
 	"PersistentVolume":      {corev1.SchemeGroupVersion.WithResource("persistentvolumes"), false},

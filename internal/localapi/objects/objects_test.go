@@ -187,6 +187,11 @@ kind: PriorityClass
 metadata: {name: high}
 value: 10
 ---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: safe}
+handler: gvisor
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -220,6 +225,10 @@ func TestApplier(t *testing.T) {
 				func() error { _, err := core.PersistentVolumes().Get(ctx, "disk", metav1.GetOptions{}); return err },
 				func() error {
 					_, err := kube.StorageV1().StorageClasses().Get(ctx, "fast", metav1.GetOptions{})
+					return err
+				},
+				func() error {
+					_, err := kube.NodeV1().RuntimeClasses().Get(ctx, "safe", metav1.GetOptions{})
 					return err
 				},
 				func() error {

@@ -60,6 +60,7 @@ type Fake struct {
 	exec         func(container string, cmd []string) Result
 	streamServer string
 	networkReady bool
+	handlers     []string
 }
 
 // Start returns a fake that serves until the test ends.
@@ -72,6 +73,7 @@ func Start(t testing.TB) *Fake {
 		offered:      map[string]*runtimeapi.Image{},
 		programs:     map[string]Program{},
 		networkReady: true,
+		handlers:     []string{"", "runc"},
 	}
 	f.faults.changed = make(chan struct{})
 	f.feed.on = true
@@ -113,6 +115,13 @@ func (f *Fake) Listen(t testing.TB, path string) {
 	server := f.newServer()
 	f.wg.Go(func() { serveOn(server, lis) })
 	t.Cleanup(server.Stop)
+}
+
+// AddHandler has the runtime know one more handler of sandboxes.
+func (f *Fake) AddHandler(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handlers = append(f.handlers, name)
 }
 
 // Stop makes the runtime go away, as if its daemon was killed: connections and

@@ -107,7 +107,7 @@ func (s *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 	if meta == nil {
 		return nil, status.Error(codes.InvalidArgument, "sandbox config has no metadata")
 	}
-	if h := req.GetRuntimeHandler(); h != "" && h != "runc" {
+	if h := req.GetRuntimeHandler(); !slices.Contains(f.handlers, h) {
 		return nil, status.Errorf(codes.Unknown, "no runtime for %q is configured", h)
 	}
 	for _, other := range f.sandboxes {

@@ -22,10 +22,14 @@ func (s *runtimeService) Status(context.Context, *runtimeapi.StatusRequest) (*ru
 	if !s.fake.networkReady {
 		network.Reason, network.Message = "NetworkPluginNotReady", "cni plugin not initialized"
 	}
+	var handlers []*runtimeapi.RuntimeHandler
+	for _, name := range s.fake.handlers {
+		handlers = append(handlers, &runtimeapi.RuntimeHandler{Name: name})
+	}
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			{Type: runtimeapi.RuntimeReady, Status: true}, network,
 		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: ""}, {Name: "runc"}},
+		RuntimeHandlers: handlers,
 	}, nil
 }
