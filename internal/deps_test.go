@@ -39,6 +39,8 @@ var kinds = map[string]string{
 	"internal/kubelet/cri/crifake":    "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":    "leaf", // tests alone
 	"internal/kubelet/imagegc":        "stage",
+	"internal/kubelet/imagerights":    "leaf",
+	"internal/kubelet/pullrecords":    "adapter",
 	"internal/kubelet/logrotate":      "stage",
 	"internal/kubelet/fault":          "leaf",
 	"internal/kubelet/observed":       "state",

@@ -37,6 +37,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
@@ -87,6 +88,11 @@ type Config struct {
 	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
 	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults
 
+	ImagePulls podsync.Pulls // how images are pulled; zero: upstream's defaults
+	// MaxRestartPeriod is the longest pause before a container that crashed starts
+	// again. Default: 5m.
+	MaxRestartPeriod time.Duration
+
 	// ImageCredentials returns the node's own pull secrets, used after a pod's.
 	// Nil: it has none.
 	ImageCredentials func() ([]*v1.Secret, error)
@@ -125,6 +131,7 @@ type Kubelet struct {
 	folders  *podfolder.Folders
 	images   *imagegc.Collector
 	logs     *logrotate.Rotator
+	pulls    *pullrecords.Store
 
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
 

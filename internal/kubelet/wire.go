@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/probehandler"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
@@ -79,6 +80,9 @@ func (k *Kubelet) wireHost() error {
 		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, Log: log.With("part", "podcgroup"),
 	})
 	if err != nil {
+		return err
+	}
+	if k.pulls, err = pullrecords.New(k.cfg.Dir, k.cfg.Metrics); err != nil {
 		return err
 	}
 	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
@@ -136,7 +140,8 @@ func (k *Kubelet) wirePods() {
 	syncer := podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
-		Node: k.podNode, NetworkReady: k.node.NetworkErr, ImageCredentials: k.cfg.ImageCredentials, Probes: k.probes, Services: k.objects.Services,
+		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
+		ImageCredentials: k.cfg.ImageCredentials, Records: k.pulls, Pulls: k.cfg.ImagePulls, MaxCrashBackoff: k.cfg.MaxRestartPeriod, Metrics: k.cfg.Metrics,
 	}
 	if k.checkpoint != nil {
 		syncer.Offline = k.checkpoint.Restored

@@ -3,6 +3,9 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
@@ -16,6 +19,7 @@ func (k *Kubelet) wireCollectors() {
 	k.images = imagegc.New(imagegc.Config{
 		Policy: k.cfg.ImageGC, Runtime: k.runtime, Space: k.imageSpace, Wanted: k.wantedImages,
 		Events: k.events, Node: k.nodeReference(), Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "imagegc"),
+		Listed: k.tidyPulls,
 	})
 	k.logs = logrotate.New(logrotate.Config{
 		Policy: k.cfg.LogRotation, Runtime: k.runtime, Reader: k.folders, Writer: k.folders,
@@ -26,6 +30,13 @@ func (k *Kubelet) wireCollectors() {
 // DeleteUnusedImages removes every image that no container uses and no wanted
 // pod names, to make room now.
 func (k *Kubelet) DeleteUnusedImages(ctx context.Context) error { return k.images.DeleteUnused(ctx) }
+
+// tidyPulls drops the records of images that are gone.
+func (k *Kubelet) tidyPulls(images []*runtimeapi.Image, at time.Time) {
+	if err := k.pulls.Tidy(images, at); err != nil {
+		k.cfg.Log.Warn("records of pulls cannot be tidied", "err", err)
+	}
+}
 
 // errNoImageFS is returned by imageSpace for a runtime that names no
 // filesystem, as it does while it starts.

@@ -45,6 +45,28 @@ type KubeletSettings struct {
 	// Default 80; less than the other.
 	ImageGCLowThresholdPercent *int32 `json:"imageGCLowThresholdPercent,omitempty"`
 
+	// RegistryPullQPS is how many pulls of images may begin in a second. Default 5;
+	// 0: any number. RegistryBurst is how many may begin at once after a while with
+	// none. Default 10, which 0 is too. One too many fails, and is tried again.
+	RegistryPullQPS *int32 `json:"registryPullQPS,omitempty"`
+	RegistryBurst   int32  `json:"registryBurst,omitempty"`
+	// SerializeImagePulls is whether one image is pulled after the other. Default:
+	// true, but false where MaxParallelImagePulls is more than 1.
+	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
+	// MaxParallelImagePulls is how many images are pulled at once. Default: any
+	// number, where SerializeImagePulls is false.
+	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
+	// ImagePullCredentialsVerificationPolicy says for which images that are there a
+	// pod has to show that it may have them. Default NeverVerifyPreloadedImages.
+	ImagePullCredentialsVerificationPolicy kubeletconfig.ImagePullCredentialsVerificationPolicy `json:"imagePullCredentialsVerificationPolicy,omitempty"`
+	// PreloadedImagesVerificationAllowlist names images for the policy
+	// NeverVerifyAllowlistedImages. Default: none.
+	PreloadedImagesVerificationAllowlist []string `json:"preloadedImagesVerificationAllowlist,omitempty"`
+
+	// CrashLoopBackOff holds the longest pause before a container that crashed
+	// starts again. Default 300s, at least 1s.
+	CrashLoopBackOff kubeletconfig.CrashLoopBackOffConfig `json:"crashLoopBackOff,omitzero"`
+
 	// ContainerLogMaxSize is a quantity of bytes: how large a container's log
 	// grows before it is rotated. Default 10Mi; negative: it never is.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
@@ -132,6 +154,7 @@ func (k *KubeletSettings) validate() []error {
 	if images.MaxAge > 0 && images.MaxAge <= images.MinAge {
 		wrong("imageMaximumGCAge", "(%v) must be more than imageMinimumGCAge (%v)", images.MaxAge, images.MinAge)
 	}
+	errs = append(errs, k.validatePulls()...)
 	logs, err := k.logRotation()
 	if err != nil {
 		errs = append(errs, err)

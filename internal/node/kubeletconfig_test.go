@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/imagerights"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
 )
 
 func loadKubelet(t *testing.T, section string) (KubeletSettings, error) {
@@ -55,6 +57,38 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(logs, logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 3, Workers: 2, Interval: 5 * time.Second}); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestImagePulls(t *testing.T) {
+	for section, want := range map[string]podsync.Pulls{
+		"":                               {}, // podsync has upstream's defaults
+		"  serializeImagePulls: true\n":  {},
+		"  serializeImagePulls: false\n": {MaxParallel: -1},
+		"  maxParallelImagePulls: 5\n":   {MaxParallel: 5},
+		"  serializeImagePulls: false\n  maxParallelImagePulls: 1\n": {MaxParallel: 1},
+		"  registryPullQPS: 0\n":                                     {QPS: -1},
+		"  registryPullQPS: 7\n  registryBurst: 3\n":                 {QPS: 7, Burst: 3},
+		"  imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n  preloadedImagesVerificationAllowlist: [reg.example/*]\n": {
+			Verify: imagerights.Policy{Kind: "NeverVerifyAllowlistedImages", Allowlist: []string{"reg.example/*"}},
+		},
+	} {
+		t.Run(section, func(t *testing.T) {
+			got, err := loadKubelet(t, section)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if errs := got.validate(); errs != nil {
+				t.Fatal(errs)
+			}
+			if diff := cmp.Diff(got.imagePulls(), want); diff != "" {
+				t.Errorf("got -, want +:\n%s", diff)
+			}
+		})
+	}
+	got, err := loadKubelet(t, "  crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n")
+	if err != nil || got.maxRestartPeriod() != 20*time.Second {
+		t.Errorf("maxContainerRestartPeriod: got %v, %v", got.maxRestartPeriod(), err)
 	}
 }
 
@@ -121,6 +155,13 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"one file":             {"containerLogMaxFiles: 1", "containerLogMaxFiles 1 is too few"},
 		"no worker":            {"containerLogMaxWorkers: 0", "containerLogMaxWorkers 0 is too few"},
 		"reading all the time": {"fileCheckFrequency: 10ms", "fileCheckFrequency 10ms is too short"},
+		"negative QPS":         {"registryPullQPS: -1", "registryPullQPS -1 must not be negative"},
+		"negative burst":       {"registryBurst: -1", "registryBurst -1 must not be negative"},
+		"no pulls":             {"maxParallelImagePulls: 0", "maxParallelImagePulls 0 is too few"},
+		"parallel in a row":    {"{serializeImagePulls: true, maxParallelImagePulls: 2}", "maxParallelImagePulls 2 is more than serializeImagePulls leaves"},
+		"no policy":            {"imagePullCredentialsVerificationPolicy: Maybe", `kubelet.imagePullCredentialsVerificationPolicy "Maybe" is not known`},
+		"list without policy":  {"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist is only for"},
+		"no pause":             {"crashLoopBackOff: {maxContainerRestartPeriod: 10ms}", "crashLoopBackOff.maxContainerRestartPeriod 10ms must be 1s to 300s"},
 		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,8 @@ func stuck(c v1.ContainerStatus) (code int, message string) {
 	}
 	text := strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 	switch w.Reason {
-	case reason.ErrImagePull, reason.ImagePullBackOff, reason.ErrImageNeverPull, reason.InvalidImageName, reason.ImageInspectError:
+	case reason.ErrImagePull, reason.ImagePullBackOff, reason.ErrImageNeverPull, reason.InvalidImageName, reason.ImageInspectError,
+		reason.RegistryUnavailable, reason.SignatureValidationFailed:
 		return CodeImage, fmt.Sprintf("image %s: %s", c.Image, text)
 	case reason.CreateContainerConfigError, reason.CreateContainerError, reason.RunContainerError:
 		return CodeStart, text

@@ -30,6 +30,9 @@ var (
 	ErrNotFound    = observed.ErrNotFound
 	ErrUnavailable = observed.ErrUnavailable
 	ErrNoEvents    = observed.ErrNoEvents
+
+	ErrRegistryUnavailable = observed.ErrRegistryUnavailable
+	ErrSignatureValidation = observed.ErrSignatureValidation
 )
 
 // maxMessage is the size in bytes of the largest answer that is accepted, as

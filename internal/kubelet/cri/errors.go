@@ -3,9 +3,11 @@ package cri
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
 // A callError is what the runtime answered, in its own words, with the error
@@ -36,11 +38,25 @@ func translate(err error) error {
 	case codes.Canceled:
 		e.kind = context.Canceled
 	default:
+		e.kind = pullErrors(e.text)
 	}
 	if e.text == "" {
 		e.text = s.Code().String()
 	}
 	return e
+}
+
+// pullErrors tells by the beginning of a text, as CRI has it, which of its two
+// errors of pulls it is.
+func pullErrors(text string) error {
+	switch {
+	case strings.HasPrefix(text, crierrors.ErrRegistryUnavailable.Error()):
+		return ErrRegistryUnavailable
+	case strings.HasPrefix(text, crierrors.ErrSignatureValidationFailed.Error()):
+		return ErrSignatureValidation
+	default:
+		return nil
+	}
 }
 
 // gone returns nil for the error that says that a thing to be stopped or

@@ -56,6 +56,10 @@ type Config struct {
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 
+	// Listed is told at each look which images there were at a time, before any is
+	// removed. Nil: nobody is.
+	Listed func(images []*runtimeapi.Image, at time.Time)
+
 	Period time.Duration // between two looks; default 5 min, as upstream's
 }
 
@@ -85,6 +89,9 @@ func New(cfg Config) *Collector {
 		cfg.Policy = DefaultPolicy()
 	}
 	cfg.Period = cmp.Or(cfg.Period, 5*time.Minute)
+	if cfg.Listed == nil {
+		cfg.Listed = func([]*runtimeapi.Image, time.Time) {}
+	}
 	c := &Collector{
 		cfg:  cfg,
 		turn: make(chan struct{}, 1),
@@ -237,6 +244,7 @@ func (c *Collector) look(ctx context.Context, now time.Time) ([]candidate, error
 	if err != nil {
 		return nil, err
 	}
+	c.cfg.Listed(images, now)
 	used, err := c.cfg.Runtime.UsedImages(ctx)
 	if err != nil {
 		return nil, err

@@ -13,4 +13,10 @@ var (
 	// ErrNoEvents is returned when the runtime has no stream of container
 	// events, as containerd before 1.7.
 	ErrNoEvents = errors.New("container runtime has no event stream")
+	// ErrRegistryUnavailable is returned when a pull found no registry that
+	// answers, where the runtime tells that apart.
+	ErrRegistryUnavailable = errors.New("registry is not available")
+	// ErrSignatureValidation is returned when an image's signature is not one that
+	// the runtime trusts.
+	ErrSignatureValidation = errors.New("signature validation failed")
 )

@@ -2,7 +2,9 @@ package podfiles
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -12,7 +14,17 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
+
+// A Credential is worth one try of a pull.
+type Credential struct {
+	Auth *runtimeapi.AuthConfig
+	// Secret or Account is where it comes from, if it is not every pod's on this
+	// node: who has the same may use what was pulled with it.
+	Secret  *kubeletconfig.ImagePullSecret
+	Account *kubeletconfig.ImagePullServiceAccount
+}
 
 // hub is the registry of a name without one; the keys beside it are what
 // people and tools write for it.
@@ -25,6 +37,7 @@ type registryAuth struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
 	Auth          string `json:"auth"` // base64 of user:password
+	Email         string `json:"email"`
 	IdentityToken string `json:"identitytoken"`
 	RegistryToken string `json:"registrytoken"`
 }
@@ -33,15 +46,15 @@ type registryAuth struct {
 // registry path first; each is worth one try. A secret that is not of a
 // registry's type is skipped; one that does not parse is an error that does not
 // hide the others' result.
-func Credentials(secrets []*v1.Secret, image string) ([]*runtimeapi.AuthConfig, error) {
+func Credentials(secrets []*v1.Secret, image string) ([]Credential, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
 	host, repo := reference.Domain(named), reference.Path(named)
 	type found struct {
-		key  string
-		auth *runtimeapi.AuthConfig
+		key string
+		Credential
 	}
 	var all []found
 	var bad error
@@ -60,17 +73,29 @@ func Credentials(secrets []*v1.Secret, image string) ([]*runtimeapi.AuthConfig, 
 				bad = fmt.Errorf("secret %s/%s: registry %q: %w", s.Namespace, s.Name, key, err)
 				continue
 			}
-			all = append(all, found{strip(key), auth})
+			all = append(all, found{strip(key), Credential{Auth: auth, Secret: &kubeletconfig.ImagePullSecret{
+				UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: a.hash(auth),
+			}}})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b found) int {
 		return cmp.Or(cmp.Compare(len(b.key), len(a.key)), strings.Compare(a.key, b.key))
 	})
-	out := make([]*runtimeapi.AuthConfig, 0, len(all))
+	out := make([]Credential, 0, len(all))
 	for _, f := range all {
-		out = append(out, f.auth)
+		out = append(out, f.Credential)
 	}
 	return out, bad
+}
+
+// Repository returns the name of an image with its registry and without tag and
+// digest, such as docker.io/library/busybox.
+func Repository(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	return named.Name(), nil
 }
 
 // registryAuths decodes a secret of either registry type.
@@ -109,6 +134,23 @@ func (a registryAuth) config() (*runtimeapi.AuthConfig, error) {
 	}
 	out.Username, out.Password = user, password
 	return out, nil
+}
+
+// hash tells two credentials apart without keeping them. It is upstream's, so
+// that records of pulls say the same.
+func (a registryAuth) hash(auth *runtimeapi.AuthConfig) string {
+	data, err := json.Marshal(struct {
+		Username      string `json:"username,omitempty"`
+		Password      string `json:"password,omitempty"`
+		Email         string `json:"email,omitempty"`
+		IdentityToken string `json:"identitytoken,omitempty"`
+		RegistryToken string `json:"registrytoken,omitempty"`
+	}{auth.GetUsername(), auth.GetPassword(), a.Email, auth.GetIdentityToken(), auth.GetRegistryToken()})
+	if err != nil {
+		return "" // of strings: it cannot be; an empty hash equals none
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }
 
 // strip cuts what keys carry over from URLs: the scheme, and the API version of

@@ -320,7 +320,7 @@ func TestCredentials(t *testing.T) {
 			got, err := Credentials(test.secrets, test.image)
 			var users []string
 			for _, a := range got {
-				users = append(users, a.GetUsername()+" "+a.GetPassword())
+				users = append(users, a.Auth.GetUsername()+" "+a.Auth.GetPassword())
 			}
 			if diff := cmp.Diff(users, test.want); diff != "" {
 				t.Errorf("got -, want +:\n%s", diff)

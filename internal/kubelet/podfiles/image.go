@@ -47,14 +47,19 @@ func Images(pod *v1.Pod) []string {
 // which the API defaults the tag latest to, means IfNotPresent for them.
 const localRegistry = "holdfast.local"
 
+// IsLocal reports whether an image is one that nodes bring along.
+func IsLocal(image string) bool {
+	named, err := reference.ParseNormalizedNamed(image)
+	return err == nil && reference.Domain(named) == localRegistry
+}
+
 // PullPolicy returns a container's pull policy: its own, or by default Always
 // for the tag latest and IfNotPresent for any other.
 func PullPolicy(c *v1.Container) v1.PullPolicy {
-	named, err := reference.ParseNormalizedNamed(c.Image)
 	switch {
 	case c.ImagePullPolicy != "" && c.ImagePullPolicy != v1.PullAlways:
 		return c.ImagePullPolicy
-	case err == nil && reference.Domain(named) == localRegistry:
+	case IsLocal(c.Image):
 		return v1.PullIfNotPresent
 	case c.ImagePullPolicy != "":
 		return c.ImagePullPolicy

@@ -9,11 +9,11 @@ import (
 
 // A backoff says how long to pause before something that failed is tried
 // again: first, then twice as long each time, up to max. What went well for
-// twice max starts over. As upstream's, the first failure costs no pause.
+// longer than reset starts over. As upstream's, the first failure costs no pause.
 //
 // It may be used from any goroutine.
 type backoff struct {
-	first, max time.Duration
+	first, max, reset time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -26,8 +26,8 @@ type delay struct {
 	since time.Time // when it was last lengthened
 }
 
-func newBackoff(first, longest time.Duration) *backoff {
-	b := &backoff{first: first, max: longest}
+func newBackoff(first, longest, reset time.Duration) *backoff {
+	b := &backoff{first: min(first, longest), max: longest, reset: reset}
 	b.mu.pods = map[types.UID]map[string]delay{}
 	return b
 }
@@ -61,7 +61,7 @@ func (b *backoff) lengthen(pod types.UID, what string, failed, now time.Time) {
 	b.mu.pods[pod][what] = d
 }
 
-func (b *backoff) expired(d delay, failed time.Time) bool { return failed.Sub(d.since) > 2*b.max }
+func (b *backoff) expired(d delay, failed time.Time) bool { return failed.Sub(d.since) > b.reset }
 
 // forget drops all that is known of a pod.
 func (b *backoff) forget(pod types.UID) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
@@ -27,15 +28,17 @@ type pulled struct {
 	user podfiles.ImageUser
 }
 
-// A puller sees to it that images are there. Different images are pulled side
-// by side, one image by one caller at a time.
+// A puller sees to it that images are there, and that a pod may use them. One
+// image is pulled by one caller at a time.
 type puller struct {
 	runtime images
 	events  events
-	objects objects
 	backoff *backoff
-	node    func() ([]*v1.Secret, error) // the node's own credentials
-	offline func(types.UID) bool         // a pod runs without the API
+	keyring keyring
+	rights  rights
+	gate    *gate
+	metrics imageMetrics
+	offline func(types.UID) bool // a pod runs without the API
 
 	mu struct {
 		sync.Mutex
@@ -52,66 +55,104 @@ type turn struct {
 
 type failure struct {
 	at      time.Time
-	message string
+	message string // as the container's state says it, with its reason
 }
 
-func newPuller(runtime images, events events, objects objects, backoff *backoff, node func() ([]*v1.Secret, error)) *puller {
-	p := &puller{runtime: runtime, events: events, objects: objects, backoff: backoff, node: node}
+func newPuller(cfg Config, events events) *puller {
+	p := &puller{
+		runtime: cfg.Runtime, events: events, offline: cfg.Offline,
+		backoff: newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff, 2*cfg.MaxPullBackoff),
+		keyring: keyring{events: events, objects: cfg.Objects, node: cfg.ImageCredentials, providers: cfg.Providers},
+		gate:    newGate(cfg.Pulls), metrics: newImageMetrics(cfg.Metrics),
+	}
+	p.rights = rights{policy: cfg.Pulls.Verify, records: cfg.Records, checks: p.metrics.checks, log: cfg.Log}
 	p.mu.turns = map[string]*turn{}
 	p.mu.failed = map[types.UID]map[string]failure{}
 	return p
 }
 
-// ensure returns a container's image, pulled if its policy says so. Its errors
-// are *startError, or ctx's.
+// A request is one container's for its image.
+type request struct {
+	pod     *v1.Pod
+	c       *v1.Container
+	ref     string // what the runtime is asked for
+	policy  v1.PullPolicy
+	sandbox *runtimeapi.PodSandboxConfig
+
+	// credentials returns what to try the pull with. They are looked for when
+	// first wanted: that may mean to run a program, or to ask the API.
+	credentials func() []podfiles.Credential
+
+	present, required string // for the metric; empty: not known
+}
+
+// ensure returns a container's image, pulled if its policy or its pod's rights
+// say so. Its errors are *startError, or ctx's.
 func (p *puller) ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (pulled, error) {
-	ref, err := podfiles.Image(c.Image)
-	if err != nil {
+	q := &request{pod: pod, c: c, policy: podfiles.PullPolicy(c), sandbox: sandbox}
+	defer p.metrics.count(q)
+	var err error
+	if q.ref, err = podfiles.Image(c.Image); err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
 		p.events.container(pod, c.Name, v1.EventTypeWarning, reason.InspectFailed, message)
 		return pulled{}, &startError{wait: reason.Wait{Reason: reason.InvalidImageName, Message: message}, event: reason.InvalidImageName, err: err}
 	}
-	policy := podfiles.PullPolicy(c)
-	if policy != v1.PullAlways {
-		image, err := p.present(ctx, pod, c, ref, policy)
+	q.credentials = sync.OnceValue(func() []podfiles.Credential { return p.keyring.credentials(ctx, pod, q.ref) })
+	if q.policy != v1.PullAlways {
+		image, err := p.present(ctx, q)
 		if err != nil || image != nil {
 			return found(image), err
 		}
 	}
+	q.required = "true"
 	if err := p.paused(pod, c); err != nil {
 		return pulled{}, err
 	}
-	waited, release, err := p.take(ctx, ref)
+	waited, release, err := p.take(ctx, q.ref)
 	if err != nil {
 		return pulled{}, err
 	}
 	defer release()
-	if waited && policy != v1.PullAlways {
+	if waited && q.policy != v1.PullAlways {
 		// Whoever was before may have pulled it.
-		image, err := p.present(ctx, pod, c, ref, policy)
+		image, err := p.present(ctx, q)
 		if err != nil || image != nil {
 			return found(image), err
 		}
 	}
-	return p.pull(ctx, pod, c, ref, sandbox)
+	return p.pull(ctx, q)
 }
 
-// present returns the image if the runtime has it, or nil.
-func (p *puller) present(ctx context.Context, pod *v1.Pod, c *v1.Container, ref string, policy v1.PullPolicy) (*runtimeapi.Image, error) {
-	image, err := p.runtime.Image(ctx, ref)
-	switch {
-	case err != nil:
-		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		p.events.container(pod, c.Name, v1.EventTypeWarning, reason.InspectFailed, message)
+// present returns the image if the runtime has it and the pod may use it as it
+// is, or nil.
+func (p *puller) present(ctx context.Context, q *request) (*runtimeapi.Image, error) {
+	image, err := p.runtime.Image(ctx, q.ref)
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %v", q.c.Image, err)
+		p.events.container(q.pod, q.c.Name, v1.EventTypeWarning, reason.InspectFailed, message)
 		return nil, &startError{wait: reason.Wait{Reason: reason.ImageInspectError, Message: message}, event: reason.ImageInspectError, err: err}
-	case image == nil && policy == v1.PullNever:
-		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		p.events.container(pod, c.Name, v1.EventTypeWarning, reason.ErrImageNeverPull, message)
-		return nil, &startError{wait: reason.Wait{Reason: reason.ErrImageNeverPull, Message: message}, event: reason.ErrImageNeverPull, err: errors.New(message)}
-	case image != nil:
-		p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled, fmt.Sprintf("Container image %q already present on machine", c.Image))
 	}
-	return image, nil
+	q.present = fmt.Sprint(image != nil)
+	if image != nil && p.rights.may(q, image) {
+		q.required = "false"
+		p.forgive(q.pod, q.c)
+		p.isThere(q)
+		return image, nil
+	}
+	if q.policy == v1.PullNever {
+		// The same words where it is there and not for this pod, which is not to
+		// learn that.
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", q.c.Image)
+		p.events.container(q.pod, q.c.Name, v1.EventTypeWarning, reason.ErrImageNeverPull, message)
+		return nil, &startError{wait: reason.Wait{Reason: reason.ErrImageNeverPull, Message: message}, event: reason.ErrImageNeverPull, err: errors.New(message)}
+	}
+	return nil, nil
+}
+
+// isThere tells that a container uses an image that was there.
+func (p *puller) isThere(q *request) {
+	p.events.container(q.pod, q.c.Name, v1.EventTypeNormal, reason.Pulled,
+		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", q.c.Image))
 }
 
 func found(image *runtimeapi.Image) pulled {
@@ -137,7 +178,7 @@ func (p *puller) paused(pod *v1.Pod, c *v1.Container) error {
 	message := fmt.Sprintf("Back-off pulling image %q", c.Image)
 	p.events.container(pod, c.Name, v1.EventTypeNormal, reason.BackOff, message)
 	return &startError{
-		wait:    reason.Wait{Reason: reason.ImagePullBackOff, Message: message + ": " + reason.ErrImagePull + ": " + last.message},
+		wait:    reason.Wait{Reason: reason.ImagePullBackOff, Message: message + ": " + last.message},
 		retryAt: until, event: reason.ImagePullBackOff,
 	}
 }
@@ -171,41 +212,6 @@ func (p *puller) take(ctx context.Context, ref string) (waited bool, release fun
 	}
 }
 
-// pull pulls an image and tells how that went.
-func (p *puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, ref string, sandbox *runtimeapi.PodSandboxConfig) (pulled, error) {
-	p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulling, fmt.Sprintf("Pulling image %q", c.Image))
-	began := time.Now()
-	got, err := p.try(ctx, pod, ref, sandbox)
-	if ctx.Err() != nil {
-		return pulled{}, ctx.Err()
-	}
-	if err != nil {
-		if image, _ := p.runtime.Image(ctx, ref); image != nil { // a failure of this too adds nothing
-			if podfiles.PullPolicy(c) != v1.PullAlways || p.ranWith(pod, c, image) { // the former came another way, from an archive
-				p.forgive(pod, c)
-				p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled, fmt.Sprintf("Container image %q already present on machine", c.Image))
-				return found(image), nil
-			}
-			err = fmt.Errorf("%w (the image is on this machine; imagePullPolicy IfNotPresent would use it)", err)
-		}
-		return pulled{}, p.note(pod, c, err)
-	}
-	image, err := p.runtime.Image(ctx, got)
-	if err == nil && image == nil {
-		err = fmt.Errorf("image %q is gone after it was pulled", got)
-	}
-	if err != nil {
-		return pulled{}, p.note(pod, c, err)
-	}
-	p.forgive(pod, c)
-	took := time.Since(began).Truncate(time.Millisecond)
-	p.events.container(pod, c.Name, v1.EventTypeNormal, reason.Pulled,
-		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", c.Image, took, took, image.GetSize()))
-	out := found(image)
-	out.ref = got
-	return out, nil
-}
-
 // ranWith reports whether a pod that runs without the API had a container with
 // this very image. Its right to the image was checked then, and who asks for each
 // start to be checked cannot want that a node without a network runs nothing.
@@ -235,73 +241,31 @@ func (p *puller) note(pod *v1.Pod, c *v1.Container, err error) error {
 	now := time.Now()
 	p.events.container(pod, c.Name, v1.EventTypeWarning, reason.Failed, fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
 	p.backoff.lengthen(pod.UID, c.Image, now, now)
+	wait := failedPull(c.Image, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.failed[pod.UID] == nil {
 		p.mu.failed[pod.UID] = map[string]failure{}
 	}
-	p.mu.failed[pod.UID][c.Image] = failure{now, err.Error()}
-	return &startError{
-		wait:    reason.Wait{Reason: reason.ErrImagePull, Message: err.Error()},
-		retryAt: now.Add(pullSettle), event: reason.ErrImagePull,
-	}
+	p.mu.failed[pod.UID][c.Image] = failure{now, wait.Reason + ": " + wait.Message}
+	return &startError{wait: wait, retryAt: now.Add(pullSettle), event: wait.Reason}
 }
 
-// try pulls with each of the pod's credentials, or without any if it has none
-// for that registry.
-func (p *puller) try(ctx context.Context, pod *v1.Pod, ref string, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	auths := p.credentials(ctx, pod, ref)
-	if len(auths) == 0 {
-		return p.runtime.Pull(ctx, ref, nil, sandbox)
-	}
-	var errs []error
-	for _, auth := range auths {
-		got, err := p.runtime.Pull(ctx, ref, auth, sandbox)
-		if err == nil {
-			return got, nil
+// failedPull says in upstream's words why an image could not be pulled.
+func failedPull(image string, err error) reason.Wait {
+	for _, special := range []struct {
+		is           error
+		reason, text string
+	}{
+		{observed.ErrRegistryUnavailable, reason.RegistryUnavailable, "the registry is unavailable"},
+		{observed.ErrSignatureValidation, reason.SignatureValidationFailed, "the signature validation failed"},
+	} {
+		if errors.Is(err, special.is) {
+			_, detail, _ := strings.Cut(err.Error(), special.reason)
+			return reason.Wait{Reason: special.reason, Message: fmt.Sprintf("image pull failed for %s because %s%s", image, special.text, detail)}
 		}
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
-}
-
-// credentials returns what the pod's pull secrets hold for an image. What is
-// missing or broken is an event: the pull may well succeed without.
-func (p *puller) credentials(ctx context.Context, pod *v1.Pod, ref string) []*runtimeapi.AuthConfig {
-	var secrets []*v1.Secret
-	var missing []string
-	for _, s := range pod.Spec.ImagePullSecrets {
-		if s.Name == "" {
-			continue
-		}
-		secret, err := p.objects.GetSecret(ctx, pod.Namespace, s.Name)
-		if err != nil {
-			missing = append(missing, s.Name)
-			continue
-		}
-		secrets = append(secrets, secret)
-	}
-	if len(missing) > 0 {
-		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
-	}
-	auths, err := podfiles.Credentials(secrets, ref)
-	if err != nil {
-		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to use some image pull secrets: %v", err)
-	}
-	return append(auths, p.nodeCredentials(pod, ref)...)
-}
-
-// nodeCredentials returns what the node's own secrets hold for an image.
-func (p *puller) nodeCredentials(pod *v1.Pod, ref string) []*runtimeapi.AuthConfig {
-	secrets, err := p.node()
-	auths, unusable := podfiles.Credentials(secrets, ref)
-	if err := errors.Join(err, unusable); err != nil {
-		p.events.warn(pod, reason.FailedToRetrieveImagePullSecret, "Unable to use some of the node's own image credentials: %v", err)
-	}
-	return auths
+	return reason.Wait{Reason: reason.ErrImagePull, Message: err.Error()}
 }
 
 // forget drops all that is known of a pod.

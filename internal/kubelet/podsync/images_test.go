@@ -75,7 +75,7 @@ func TestImages(t *testing.T) {
 				v1.DockerConfigJsonKey: []byte(`{"auths":{"reg.example":{"username":"` + user + `"}}}`),
 			}}
 		}
-		w.puller.node = func() ([]*v1.Secret, error) { return []*v1.Secret{secret("node")}, errors.New("a file is gone") }
+		w.puller.keyring.node = func() ([]*v1.Secret, error) { return []*v1.Secret{secret("node")}, errors.New("a file is gone") }
 		w.main().Image = other
 		w.pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}}
 		w.secrets["a"] = secret("pod")

@@ -303,8 +303,21 @@ func TestPlanSaysWhyItWaits(t *testing.T) {
 	}
 }
 
+// TestBackoffIsForgotten: after reset, however long the longest pause is.
+func TestBackoffIsForgotten(t *testing.T) {
+	b := newBackoff(10*time.Second, 20*time.Second, 10*time.Minute)
+	b.lengthen("u", "c", epoch, epoch)
+	b.lengthen("u", "c", epoch.Add(9*time.Minute), epoch.Add(9*time.Minute))
+	if _, pause := b.until("u", "c", epoch.Add(9*time.Minute+time.Second)); pause != 20*time.Second {
+		t.Errorf("nine minutes later: got a pause of %v, want 20s", pause)
+	}
+	if _, pause := b.until("u", "c", epoch.Add(20*time.Minute)); pause != 0 {
+		t.Errorf("more than ten minutes later: got a pause of %v, want none", pause)
+	}
+}
+
 func TestBackoff(t *testing.T) {
-	b := newBackoff(10*time.Second, 5*time.Minute)
+	b := newBackoff(10*time.Second, 5*time.Minute, 10*time.Minute)
 	now := epoch
 	for i, seconds := range []int{0, 10, 20, 40, 80, 160, 300, 300} {
 		want := time.Duration(seconds) * time.Second

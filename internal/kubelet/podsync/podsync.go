@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -194,6 +195,14 @@ type Config struct {
 	// ImageCredentials returns the node's own pull secrets, which are tried after
 	// a pod's. What it returns beside an error is used. Nil: there are none.
 	ImageCredentials func() ([]*v1.Secret, error)
+	// Providers are asked for credentials of images after the node's own. Nil:
+	// there are none.
+	Providers providers
+	// Records keep who may use which image. Nil: every pod may use every image
+	// that is there, unless Pulls.Verify says that none may.
+	Records records
+	// Pulls says how images are pulled.
+	Pulls Pulls
 	// Probes may be nil: no container has probes.
 	Probes probes
 	// HostPorts may be nil: no port of the host is anybody else's.
@@ -201,6 +210,8 @@ type Config struct {
 	// HTTP sends the requests of lifecycle hooks. Default: a client without
 	// proxy, which checks no certificate, as upstream's.
 	HTTP doer
+	// Metrics takes those of images. Nil: nobody does.
+	Metrics prometheus.Registerer
 
 	MountNotice time.Duration // when waiting for volumes becomes an event; default 2 s
 	MountWait   time.Duration // when waiting for volumes, to come or to go, becomes a failure; default 2 min 3 s, as upstream's
@@ -208,7 +219,7 @@ type Config struct {
 	ConfigRetry time.Duration // pause before a container that misses an object is tried again; default 1 s
 	OrphanGrace time.Duration // grace period of a pod that only the runtime knows, where its containers note none; default 30 s
 
-	CrashBackoff    time.Duration // first pause before a crashed container starts again, doubled each time; default 10 s
+	CrashBackoff    time.Duration // first pause before a crashed container starts again, doubled each time; default 10 s, or the longest if that is shorter
 	MaxCrashBackoff time.Duration // longest such pause; default 5 min
 	PullBackoff     time.Duration // first pause after a failed pull, doubled each time; default 10 s
 	MaxPullBackoff  time.Duration // longest such pause; default 5 min
@@ -227,6 +238,15 @@ func (c Config) withDefaults() Config {
 	if c.ImageCredentials == nil {
 		c.ImageCredentials = func() ([]*v1.Secret, error) { return nil, nil }
 	}
+	if c.Providers == nil {
+		c.Providers = noProviders{}
+	}
+	if c.Records == nil {
+		c.Records = noRecords{}
+	}
+	c.Pulls.MaxParallel = cmp.Or(c.Pulls.MaxParallel, 1)
+	c.Pulls.QPS = cmp.Or(c.Pulls.QPS, 5)
+	c.Pulls.Burst = cmp.Or(c.Pulls.Burst, 10)
 	if c.Probes == nil {
 		c.Probes = noProbes{}
 	}
@@ -247,6 +267,10 @@ func (c Config) withDefaults() Config {
 	c.MaxPullBackoff = cmp.Or(c.MaxPullBackoff, 5*time.Minute)
 	return c
 }
+
+// crashReset is how long a container has to run until its crashes are forgotten,
+// as upstream's.
+const crashReset = 10 * time.Minute
 
 // noProbes is the absence of probes.
 type noProbes struct{}
@@ -299,10 +323,9 @@ func New(cfg Config) *Syncer {
 		cfg:    cfg,
 		log:    cfg.Log,
 		events: events{cfg.Recorder},
-		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff),
+		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff, crashReset),
 	}
-	s.puller = newPuller(cfg.Runtime, s.events, cfg.Objects, newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff), cfg.ImageCredentials)
-	s.puller.offline = cfg.Offline
+	s.puller = newPuller(cfg, s.events)
 	s.mu.pods = map[types.UID]*memory{}
 	return s
 }

@@ -29,7 +29,7 @@ func TestStartsAPod(t *testing.T) {
 	w.mustSync()
 	w.wantRunning("main side")
 	want := []string{
-		`Normal Pulled Container image "holdfast.local/demo:1" already present on machine`,
+		`Normal Pulled Container image "holdfast.local/demo:1" already present on machine and can be accessed by the pod`,
 		"Normal Created Container created",
 		"Normal Started Container started",
 	}
@@ -183,6 +183,42 @@ func TestRestartsWithBackOff(t *testing.T) {
 	if diff := cmp.Diff(w.eventsSoFar(), []string{"Warning BackOff Back-off restarting failed container main in pod web_shop(u1)"}); diff != "" {
 		t.Errorf("events: got -, want +:\n%s", diff)
 	}
+}
+
+// TestBackoffOfAnotherImage: a container that is given another image starts at
+// once, and its pauses begin with the shortest again.
+func TestBackoffOfAnotherImage(t *testing.T) {
+	w := newWorld(t, nil)
+	crash := func() {
+		t.Helper()
+		if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.mustSync()
+	}
+	w.mustSync()
+	crash()
+	crash()
+	w.wantWait("main", "CrashLoopBackOff", "back-off 10s")
+	const other = "holdfast.local/demo:2"
+	w.fake.AddImage(other)
+	w.main().Image = other
+	w.mustSync()
+	w.wantRunning("main")
+	crash()
+	w.wantWait("main", "CrashLoopBackOff", "back-off 10s")
+}
+
+func TestMaxCrashBackoff(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MaxCrashBackoff = 3 * time.Second })
+	w.mustSync()
+	for range 2 {
+		if err := w.fake.Exit(w.newest("main").ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.mustSync()
+	}
+	w.wantWait("main", "CrashLoopBackOff", "back-off 3s restarting")
 }
 
 func TestKeepsOneDead(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 	ErrImageNeverPull          = "ErrImageNeverPull"
 	InvalidImageName           = "InvalidImageName"
 	ImageInspectError          = "ImageInspectError"
+	RegistryUnavailable        = "RegistryUnavailable"
+	SignatureValidationFailed  = "SignatureValidationFailed"
 	CreateContainerConfigError = "CreateContainerConfigError"
 	CreateContainerError       = "CreateContainerError"
 	PostStartHookError         = "PostStartHookError"
