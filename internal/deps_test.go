@@ -97,6 +97,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podfolder":      "adapter",
 	"internal/kubelet/podsync":        "stage",
 	"internal/kubelet/server":         "stage",
+	"internal/kubelet/userids":        "adapter",
 	"internal/kubelet/probehandler":   "adapter",
 	"internal/kubelet/prober":         "stage",
 }

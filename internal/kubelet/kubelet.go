@@ -92,6 +92,14 @@ type Config struct {
 	// MaxRestartPeriod is the longest pause before a container that crashed starts
 	// again. Default: 5m.
 	MaxRestartPeriod time.Duration
+	// UserIDsPerPod is how many user IDs a pod with a user namespace gets, a
+	// multiple of 65536. Zero: 65536.
+	UserIDsPerPod uint32
+	// SeccompDefault gives the runtime's profile to containers that name none.
+	SeccompDefault bool
+	// UnsafeSysctls are kernel settings that pods may have beside the safe ones;
+	// an ending * stands for any.
+	UnsafeSysctls []string
 
 	// ImageCredentials returns the node's own pull secrets, used after a pod's.
 	// Nil: it has none.

@@ -66,7 +66,7 @@ func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{
 		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
 		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
-		SeccompFolder: k.seccompFolder(),
+		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault,
 	}
 	if node := k.thisNode(); node != nil {
 		n.Handlers = node.Status.RuntimeHandlers

@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/userids"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
 	"github.com/holdfast-dev/holdfast/internal/version"
@@ -142,6 +143,7 @@ func (k *Kubelet) wirePods() {
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
 		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
 		ImageCredentials: k.cfg.ImageCredentials, Records: k.pulls, Pulls: k.cfg.ImagePulls, MaxCrashBackoff: k.cfg.MaxRestartPeriod, Metrics: k.cfg.Metrics,
+		Users: userids.New(userids.Config{Dir: k.cfg.Dir, PerPod: k.cfg.UserIDsPerPod}),
 	}
 	if k.checkpoint != nil {
 		syncer.Offline = k.checkpoint.Restored
@@ -203,7 +205,7 @@ func features() podadmit.Features {
 func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
 	refusal := podadmit.Admit(podadmit.Node{
 		Node:     k.thisNode(),
-		Features: features(),
+		Features: features(), UnsafeSysctls: k.cfg.UnsafeSysctls,
 	}, pod, others)
 	if refusal != nil {
 		return refusal.Reason, refusal.Message, false

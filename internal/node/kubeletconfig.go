@@ -67,6 +67,16 @@ type KubeletSettings struct {
 	// starts again. Default 300s, at least 1s.
 	CrashLoopBackOff kubeletconfig.CrashLoopBackOffConfig `json:"crashLoopBackOff,omitzero"`
 
+	// SeccompDefault gives the runtime's seccomp profile to containers that name
+	// none. Default false: they are unconfined.
+	SeccompDefault bool `json:"seccompDefault,omitempty"`
+	// AllowedUnsafeSysctls are kernel settings that pods may have beside the safe
+	// ones, such as net.core.somaxconn, or net.* for all that begin like it.
+	// Default: none.
+	AllowedUnsafeSysctls []string `json:"allowedUnsafeSysctls,omitempty"`
+	// UserNamespaces says how pods with users of their own get them.
+	UserNamespaces UserNamespaceSettings `json:"userNamespaces,omitzero"`
+
 	// ContainerLogMaxSize is a quantity of bytes: how large a container's log
 	// grows before it is rotated. Default 10Mi; negative: it never is.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
@@ -155,6 +165,7 @@ func (k *KubeletSettings) validate() []error {
 		wrong("imageMaximumGCAge", "(%v) must be more than imageMinimumGCAge (%v)", images.MaxAge, images.MinAge)
 	}
 	errs = append(errs, k.validatePulls()...)
+	errs = append(errs, k.validateSecurity()...)
 	logs, err := k.logRotation()
 	if err != nil {
 		errs = append(errs, err)

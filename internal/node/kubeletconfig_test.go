@@ -28,6 +28,9 @@ func loadKubelet(t *testing.T, section string) (KubeletSettings, error) {
 
 func TestKubeletSettings(t *testing.T) {
 	got, err := loadKubelet(t, `  cgroupDriver: cgroupfs
+  seccompDefault: true
+  allowedUnsafeSysctls: [net.core.somaxconn, "kernel.msg*"]
+  userNamespaces: {idsPerPod: 131072}
   fileCheckFrequency: 5s
   imageMinimumGCAge: 30s
   imageMaximumGCAge: 24h
@@ -43,6 +46,9 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if errs := got.validate(); errs != nil {
 		t.Fatal(errs)
+	}
+	if !got.SeccompDefault || len(got.AllowedUnsafeSysctls) != 2 || got.UserNamespaces.perPod() != 131072 {
+		t.Errorf("settings of pods' security: got %v, %v, %v", got.SeccompDefault, got.AllowedUnsafeSysctls, got.UserNamespaces.perPod())
 	}
 	if got.FileCheckFrequency.Duration != 5*time.Second {
 		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
@@ -150,6 +156,8 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"age negative":         {"imageMinimumGCAge: -1s", "imageMinimumGCAge -1s must not be negative"},
 		"max age negative":     {"imageMaximumGCAge: -1s", "imageMaximumGCAge -1s must not be negative"},
 		"max age is min age":   {"imageMaximumGCAge: 2m", "imageMaximumGCAge (2m0s) must be more than imageMinimumGCAge (2m0s)"},
+		"sysctl of the host":   {"allowedUnsafeSysctls: [vm.swappiness]", `allowedUnsafeSysctls: the sysctls "vm.swappiness" are not known to be namespaced`},
+		"too few users":        {"userNamespaces: {idsPerPod: 1000}", "userNamespaces.idsPerPod 1000 must be a multiple of 65536"},
 		"no quantity":          {"containerLogMaxSize: big", `containerLogMaxSize "big" is no quantity`},
 		"size of nothing":      {`containerLogMaxSize: "0"`, "containerLogMaxSize 0 would rotate"},
 		"one file":             {"containerLogMaxFiles: 1", "containerLogMaxFiles 1 is too few"},

@@ -199,6 +199,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
+		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),
 		ImagePulls: n.cfg.Kubelet.imagePulls(), MaxRestartPeriod: n.cfg.Kubelet.maxRestartPeriod(),
 		Configuration: configuration, Metrics: n.metrics, Log: n.log,
 	})

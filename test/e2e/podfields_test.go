@@ -23,6 +23,7 @@ func TestPodFields(t *testing.T) {
 		"a signal of its own":              testStopSignal,
 		"variables from a file":            testFileKeys,
 		"read-only with all that is below": testRecursiveReadOnly,
+		"users of its own":                 testUsers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *n
@@ -198,4 +199,71 @@ func testRecursiveReadOnly(t *testing.T, n *node) {
 		}
 	}
 	n.kubectl("delete", "pod", "readonly", "--timeout=60s")
+}
+
+// testUsers runs two pods whose root is nobody on the host. What they mount has
+// the owners that it has on the host, seen from within.
+func testUsers(t *testing.T, n *node) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	n.kubectl("create", "secret", "generic", "word", "--from-literal=word=abracadabra")
+	script := "cat /proc/self/uid_map; id -u; touch /host/$HOSTNAME /work/x; cat /secret/word; echo; ls -ln /secret/..data/word /work/x; exec sleep 1000"
+	container := `    env: [{name: HOSTNAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts: [{name: host, mountPath: /host}, {name: work, mountPath: /work}, {name: secret, mountPath: /secret}]
+`
+	spec := fmt.Sprintf(`  hostUsers: false
+  securityContext: {fsGroup: 1234}
+  volumes:
+  - {name: host, hostPath: {path: %q}}
+  - {name: work, emptyDir: {medium: Memory}}
+  - {name: secret, secret: {secretName: word, defaultMode: 0400}}
+`, dir)
+	first := map[string]string{}
+	for _, name := range []string{"users-a", "users-b"} {
+		n.busyboxPod(name, script, container, spec)
+		n.running(name)
+		n.eventually("it looked", func() error { return wants(n.kubectl("logs", name), "abracadabra", "/work/x") })
+		lines := strings.Split(n.kubectl("logs", name), "\n")
+		fields := strings.Fields(lines[0])
+		if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" || lines[1] != "0" {
+			t.Errorf("%s: the users of the host, and who it is: %q", name, lines[:2])
+		}
+		first[fields[1]] = name
+		for _, line := range lines[3:5] {
+			if f := strings.Fields(line); len(f) < 4 || f[2] != "0" || f[3] != "1234" {
+				t.Errorf("%s: owners seen from within: %q, want 0 and 1234", name, line)
+			}
+		}
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 {
+			t.Errorf("%s: its root's file belongs to %d on the host, want 0, as in the pod", name, uid)
+		}
+	}
+	if len(first) != 2 {
+		t.Errorf("the pods share users: %v", first)
+	}
+	before := containers(n.pod("users-a"))
+	n.stopAgent()
+	n.up()
+	n.kubectl("debug", "users-a", "--image="+busyboxImage, "--image-pull-policy=Never", "-c", "later", "--", "cat", "/proc/self/uid_map")
+	n.eventually("a later container has the same users", func() error {
+		out, err := n.tryKubectl("", "logs", "users-a", "-c", "later")
+		if err != nil {
+			return err
+		}
+		if f := strings.Fields(out); len(f) < 2 || first[f[1]] != "users-a" {
+			return fmt.Errorf("it has %q, and the pods %v", out, first)
+		}
+		return nil
+	})
+	if got := containers(n.pod("users-a")); got != before {
+		t.Errorf("after a restart of the agent: containers %s, want %s", got, before)
+	}
+	n.kubectl("delete", "pod", "users-a", "users-b", "--timeout=60s")
+	n.kubectl("delete", "secret", "word")
 }

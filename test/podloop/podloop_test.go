@@ -39,6 +39,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/userids"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 )
 
@@ -136,6 +137,7 @@ func (w *world) start() {
 	syncer := podsync.New(podsync.Config{
 		Log: log, Recorder: recorder, Runtime: adapter, Volumes: noVolumes{}, Statuses: statuses,
 		Cgroups: noCgroups{}, Objects: noObjects{}, Folders: podfolder.New(w.dir, w.dir+"/logs"),
+		Users: userids.New(userids.Config{Dir: w.dir}),
 		Node: func() *podfiles.Node {
 			return &podfiles.Node{Name: node, IPs: []string{"192.0.2.1"}, PodLogs: w.dir + "/logs"}
 		},

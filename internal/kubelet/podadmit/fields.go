@@ -1,9 +1,6 @@
 package podadmit
 
-import (
-	"fmt"
-	"reflect"
-)
+import "reflect"
 
 // A rule says what becomes of a field.
 type rule struct {
@@ -36,19 +33,6 @@ func needs(has func(Features) bool) rule {
 			return ""
 		}
 		return "this node does not support it"
-	}}
-}
-
-// but: the kubelet acts on it, except on one value.
-func but[T comparable](value T) rule {
-	return rule{whole: true, refuses: func(v reflect.Value, _ Features) string {
-		for v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		if got, ok := reflect.TypeAssert[T](v); ok && got == value {
-			return fmt.Sprintf("this version does not support %v", value)
-		}
-		return ""
 	}}
 }
 
@@ -110,7 +94,7 @@ var fields = map[string]rule{
 	"topologySpreadConstraints":                others,
 	"setHostnameAsFQDN":                        yes,
 	"os":                                       all,
-	"hostUsers":                                but(false),
+	"hostUsers":                                yes,
 	"schedulingGates":                          others,
 	"resourceClaims":                           no,
 	"resources":                                yes,

@@ -1,6 +1,7 @@
 package podadmit
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,7 +122,21 @@ func TestAdmit(t *testing.T) {
 				p.Spec.HostNetwork = true
 				p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.ipv4.tcp_syncookies", Value: "1"}}}
 			},
-			want: &Refusal{"SysctlForbidden", `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled`},
+			want: &Refusal{"SysctlForbidden", `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
+		},
+		"sysctl of users, which are the host's": {
+			pod: func(p *v1.Pod) {
+				p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "user.max_net_namespaces", Value: "1"}}}
+			},
+			node: func(n *Node) { n.UnsafeSysctls = []string{"user/*"} },
+			want: &Refusal{"SysctlForbidden", `forbidden sysctl: "user.max_net_namespaces" not allowed with host User enabled`},
+		},
+		"sysctl of users, which are its own": {
+			pod: func(p *v1.Pod) {
+				p.Spec.HostUsers = new(false)
+				p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "user.max_net_namespaces", Value: "1"}}}
+			},
+			node: func(n *Node) { n.UnsafeSysctls = []string{"user/*"} },
 		},
 		"AppArmor by annotation": {
 			pod: func(p *v1.Pod) {
@@ -168,5 +183,18 @@ func TestAdmit(t *testing.T) {
 				t.Errorf("got -, want +:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestCheckSysctls(t *testing.T) {
+	tests := map[string]string{
+		"net.core.somaxconn": "", "net.core.*": "", "kernel.shm*": "", "user.*": "", "net/ipv4/conf/eth0.1/*": "",
+		"vm.swappiness": "not known to be namespaced", "kernel.*": "not known to be namespaced", "net.*.x": "only at the end",
+	}
+	for entry, want := range tests {
+		err := CheckSysctls([]string{"net.core.somaxconn", entry})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", entry, err, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 )
@@ -30,24 +31,23 @@ var safe = []string{
 	"net.ipv4.tcp_notsent_lowat",
 }
 
-// ipc are the settings of the IPC namespace.
-var ipc = []string{"kernel.shm*", "kernel.msg*", "kernel.sem", "fs.mqueue.*"}
-
 // sysctls refuses a pod with kernel settings that would reach beyond it.
 func sysctls(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 	if pod.Spec.SecurityContext == nil {
 		return nil
 	}
+	shared := map[sysctl.Namespace]bool{
+		sysctl.NetNamespace: pod.Spec.HostNetwork, sysctl.IPCNamespace: pod.Spec.HostIPC, sysctl.UserNamespace: !podfiles.WantsUserIDs(pod),
+	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
 		name := podfiles.SysctlName(s.Name)
 		why := ""
+		namespace, _, _ := sysctl.GetNamespace(name)
 		switch {
 		case !listed(safe, name) && !listed(n.UnsafeSysctls, name):
 			why = "not allowlisted"
-		case pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
-			why = "not allowed with host net enabled"
-		case pod.Spec.HostIPC && listed(ipc, name):
-			why = "not allowed with host ipc enabled"
+		case shared[namespace]:
+			why = fmt.Sprintf("not allowed with host %s enabled", namespace)
 		}
 		if why != "" {
 			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q %s", name, why)}
@@ -56,9 +56,25 @@ func sysctls(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 	return nil
 }
 
+// CheckSysctls returns what is wrong with a list of kernel settings that pods
+// may have beside the safe ones: a name, or a beginning with *, of which the
+// kernel does not keep one for each pod.
+func CheckSysctls(list []string) error {
+	for _, entry := range list {
+		if namespace, name, _ := sysctl.GetNamespace(entry); namespace == sysctl.UnknownNamespace {
+			return fmt.Errorf("the sysctls %q are not known to be namespaced", name)
+		}
+		if strings.Contains(strings.TrimSuffix(entry, "*"), "*") {
+			return fmt.Errorf("%q: a * stands for anything only at the end", entry)
+		}
+	}
+	return nil
+}
+
 // listed reports whether a list of names, or of beginnings with *, has name.
 func listed(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(entry string) bool {
+		entry = podfiles.SysctlName(entry)
 		if prefix, ok := strings.CutSuffix(entry, "*"); ok {
 			return strings.HasPrefix(name, prefix)
 		}

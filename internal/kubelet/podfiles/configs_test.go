@@ -64,7 +64,7 @@ func configs(t *testing.T, pod *v1.Pod) []byte {
 	node := testNode()
 	node.CgroupV2 = pod.Name == "guaranteed"
 	node.SeccompFolder = "/var/lib/holdfast/seccomp"
-	sandbox, _, err := node.Sandbox(pod, 1, "/kubepods/pod"+string(pod.UID))
+	sandbox, _, err := node.Sandbox(pod, 1, "/kubepods/pod"+string(pod.UID), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ type ContainerInput struct {
 	ImageUser ImageUser // of that image
 	Env       []Var
 	Mounts    []*runtimeapi.Mount
-	TargetID  string // container whose processes it sees; empty: by the pod's setting
+	Users     *UserIDs // the pod's own; nil: the host's
+	TargetID  string   // container whose processes it sees; empty: by the pod's setting
 }
 
 // Container returns a container's configuration. An error is a fault of the
@@ -30,6 +31,8 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 	if err != nil {
 		return nil, err
 	}
+	sc.NamespaceOptions.UsernsOptions = userNamespace(in.Users)
+	mapMounts(in.Mounts, in.Users)
 	if in.TargetID != "" && sc.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		sc.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
 		sc.NamespaceOptions.TargetId = in.TargetID

@@ -63,9 +63,9 @@ func (n *Node) ReadsOnlyRecursively(name string) bool {
 	return isTrue(n.handler(name).RecursiveReadOnlyMounts)
 }
 
-// SeparatesUsers reports whether the runtime's handler called name can give a
+// separatesUsers reports whether the runtime's handler called name can give a
 // pod user IDs of its own.
-func (n *Node) SeparatesUsers(name string) bool { return isTrue(n.handler(name).UserNamespaces) }
+func (n *Node) separatesUsers(name string) bool { return isTrue(n.handler(name).UserNamespaces) }
 
 func (n *Node) handler(name string) v1.NodeRuntimeHandlerFeatures {
 	for _, h := range n.Handlers {

@@ -12,8 +12,8 @@ import (
 )
 
 // Sandbox returns a pod's sandbox configuration. cgroupParent is the pod's own
-// cgroup as the runtime names it.
-func (n *Node) Sandbox(pod *v1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, []Warning, error) {
+// cgroup as the runtime names it, users are its own user IDs, nil for the host's.
+func (n *Node) Sandbox(pod *v1.Pod, attempt uint32, cgroupParent string, users *UserIDs) (*runtimeapi.PodSandboxConfig, []Warning, error) {
 	out := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt,
@@ -36,6 +36,7 @@ func (n *Node) Sandbox(pod *v1.Pod, attempt uint32, cgroupParent string) (*runti
 	if err != nil {
 		return nil, nil, err
 	}
+	sc.NamespaceOptions.UsernsOptions = userNamespace(users)
 	out.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent:    cgroupParent,
 		SecurityContext: sc,

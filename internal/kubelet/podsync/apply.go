@@ -22,6 +22,7 @@ type run struct {
 	node    *podfiles.Node
 	cgroup  string
 	sandbox *runtimeapi.PodSandboxConfig // made when first needed
+	users   *podfiles.UserIDs            // the pod's own; nil: the host's, or not known yet
 	id      string                       // of the sandbox
 
 	restartAll bool // the pod's status says so
@@ -123,7 +124,7 @@ func (r *run) name() string { return r.pod.Namespace + "/" + r.pod.Name }
 
 // create makes the sandbox and learns the pod's addresses.
 func (r *run) create(ctx context.Context, acts actions) error {
-	warnings, err := r.configure(acts.attempt)
+	warnings, err := r.configure(ctx, acts.attempt)
 	if err != nil {
 		r.s.events.warn(r.pod, reason.FailedCreatePodSandBox, failedSandboxText, err)
 		return fmt.Errorf("configure sandbox: %w", err)
@@ -182,8 +183,31 @@ func (r *run) runSandbox(ctx context.Context) (id string, err error) {
 	return id, nil
 }
 
-func (r *run) configure(attempt uint32) ([]podfiles.Warning, error) {
-	config, warnings, err := r.node.Sandbox(r.pod, attempt, r.cgroup)
+// takeUsers learns which of the host's users are the pod's, if it has its own.
+func (r *run) takeUsers(ctx context.Context) error {
+	if !podfiles.WantsUserIDs(r.pod) || r.users != nil {
+		return nil
+	}
+	handler, err := r.handler(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.node.CheckUsers(handler); err != nil {
+		return err
+	}
+	ids, err := r.s.cfg.Users.Of(ctx, r.pod.UID)
+	if err != nil {
+		return fmt.Errorf("create user namespace: %w", err)
+	}
+	r.users = &ids
+	return nil
+}
+
+func (r *run) configure(ctx context.Context, attempt uint32) ([]podfiles.Warning, error) {
+	if err := r.takeUsers(ctx); err != nil {
+		return nil, err
+	}
+	config, warnings, err := r.node.Sandbox(r.pod, attempt, r.cgroup, r.users)
 	r.sandbox = config
 	return warnings, err
 }
@@ -195,7 +219,7 @@ func (r *run) start(ctx context.Context, acts actions) error {
 	var errs []error
 	for _, st := range acts.starts {
 		if r.sandbox == nil {
-			if _, err := r.configure(acts.attempt); err != nil {
+			if _, err := r.configure(ctx, acts.attempt); err != nil {
 				return fmt.Errorf("configure sandbox: %w", err)
 			}
 		}

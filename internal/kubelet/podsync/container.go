@@ -40,7 +40,7 @@ func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*run
 	return r.node.Container(podfiles.ContainerInput{
 		Pod: r.pod, Container: c, Attempt: attempt,
 		ImageRef: image.ref, ImageUser: image.user,
-		Env: env, Mounts: mounts, TargetID: target,
+		Env: env, Mounts: mounts, TargetID: target, Users: r.users,
 	})
 }
 
@@ -134,7 +134,7 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 				return nil, err
 			}
 		}
-		recursive, err := podfiles.RecursiveReadOnly(m, r.node.ReadsOnlyRecursively(""))
+		recursive, err := r.recursiveReadOnly(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -155,6 +155,17 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 		out = append(out, podfiles.TerminationMount(c, path))
 	}
 	return out, nil
+}
+
+func (r *run) recursiveReadOnly(ctx context.Context, m *v1.VolumeMount) (bool, error) {
+	if m.RecursiveReadOnly == nil {
+		return false, nil
+	}
+	handler, err := r.handler(ctx)
+	if err != nil {
+		return false, err
+	}
+	return podfiles.RecursiveReadOnly(m, r.node.ReadsOnlyRecursively(handler))
 }
 
 // subPath makes a part of a volume ready to be mounted. The details of a failure

@@ -108,6 +108,11 @@ type objects interface {
 	GetRuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
 
+// users gives pods user IDs of their own. A pod's folder keeps them.
+type users interface {
+	Of(ctx context.Context, uid types.UID) (podfiles.UserIDs, error)
+}
+
 // folders keeps a pod's own files on the disk.
 type folders interface {
 	hostFiles
@@ -169,7 +174,7 @@ type doer interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// Config holds what a Syncer needs. All fields up to Folders are required.
+// Config holds what a Syncer needs. All fields up to Users are required.
 type Config struct {
 	Log      *slog.Logger
 	Recorder record.EventRecorder
@@ -179,6 +184,7 @@ type Config struct {
 	Cgroups  cgroups
 	Objects  objects
 	Folders  folders
+	Users    users
 
 	// Node returns what the node offers now. It is called for each start.
 	Node func() *podfiles.Node
