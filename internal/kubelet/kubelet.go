@@ -81,9 +81,10 @@ type Config struct {
 
 	LeaseDuration time.Duration // of the node's lease, renewed at a quarter; default: 40s
 
-	Listeners   []net.Listener // of the kubelet's API; closed by Run
-	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	ClientCAs   *x509.CertPool
+	Listeners      []net.Listener // of the kubelet's API; closed by Run
+	HealthListener net.Listener   // of /healthz without credentials; closed by Run. Nil: none
+	Certificate    func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCAs      *x509.CertPool
 
 	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
 	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults

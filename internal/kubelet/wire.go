@@ -187,7 +187,7 @@ func (k *Kubelet) wireSources() {
 // wireServer makes the HTTP API.
 func (k *Kubelet) wireServer() {
 	k.server = server.New(server.Config{
-		Listeners: k.cfg.Listeners, Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs,
+		Listeners: k.cfg.Listeners, HealthListener: k.cfg.HealthListener, Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs,
 		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
 		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
 		LogDir: k.cfg.LogDir, Metrics: k.cfg.Metrics, Probes: k.probeMetrics, Log: k.cfg.Log.With("part", "server"),

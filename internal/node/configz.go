@@ -22,8 +22,10 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 	c := &kubeletconfig.KubeletConfiguration{
 		TypeMeta:                 metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
 		EnableServer:             new(true),
-		Address:                  "127.0.0.1",
+		Address:                  localhost,
 		Port:                     int32(port),
+		HealthzPort:              new(int32(0)),
+		HealthzBindAddress:       localhost,
 		EnableDebuggingHandlers:  new(true),
 		ContainerRuntimeEndpoint: endpoint,
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,6 +31,13 @@ type KubeletSettings struct {
 	// FileCheckFrequency is the time between two readings of the manifest folder
 	// when nothing tells of a change. Default 20s, which 0 is too; at least 1s.
 	FileCheckFrequency metav1.Duration `json:"fileCheckFrequency,omitzero"`
+
+	// HealthzPort is where the kubelet answers /healthz without TLS and without
+	// asking who it is. Default 0: nowhere; upstream's is 10248, which two nodes
+	// of one machine could not both have.
+	HealthzPort *int32 `json:"healthzPort,omitempty"`
+	// HealthzBindAddress is the address of HealthzPort. Default 127.0.0.1.
+	HealthzBindAddress string `json:"healthzBindAddress,omitempty"`
 
 	// ImageMinimumGCAge is how long an image that nobody uses is kept though
 	// the disk is full. Default 2m, which 0 is too.
@@ -90,7 +98,10 @@ type KubeletSettings struct {
 	ContainerLogMonitorInterval *metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
 }
 
-const driverCgroupfs = "cgroupfs"
+const (
+	driverCgroupfs = "cgroupfs"
+	localhost      = "127.0.0.1"
+)
 
 // imageGC returns the policy that the settings make.
 func (k *KubeletSettings) imageGC() imagegc.Policy {
@@ -143,6 +154,12 @@ func (k *KubeletSettings) validate() []error {
 	}
 	if f := k.FileCheckFrequency.Duration; f != 0 && f < time.Second {
 		wrong("fileCheckFrequency", "%v is too short: at least 1s", f)
+	}
+	if k.HealthzPort != nil && (*k.HealthzPort < 0 || *k.HealthzPort > 65535) {
+		wrong("healthzPort", "%d is no port: 1 to 65535, or 0 for none", *k.HealthzPort)
+	}
+	if _, err := netip.ParseAddr(cmp.Or(k.HealthzBindAddress, localhost)); err != nil {
+		wrong("healthzBindAddress", "%q is no address, such as 127.0.0.1", k.HealthzBindAddress)
 	}
 	images := k.imageGC()
 	for field, percent := range map[string]int{

@@ -174,6 +174,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		return err
 	}
 	n.kubeletListener = listeners[0]
+	health, err := n.healthListener(ctx)
+	if err != nil {
+		return err
+	}
 	serving, err := n.api.KubeletServing(n.address.String())
 	if err != nil {
 		return err
@@ -195,7 +199,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration, PLEGThreshold: n.cfg.plegThreshold(),
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		ManifestURL: n.cfg.ManifestURL.IsSet(),
-		Listeners:   listeners, ClientCAs: clientCAs,
+		Listeners:   listeners, HealthListener: health, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,

@@ -87,6 +87,13 @@ func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
 const (
 	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 	group  = "root:x:0:\nnobody:x:65534:\n"
+	// nmeter is a program of busybox that Debian's lacks. The tests ask it for the
+	// time of day, once: -d0 '%3t'.
+	nmeter = `#!/bin/sh
+now=$EPOCHREALTIME
+part=${now#*.}
+exec date -u -d @${now%.*} +%T.${part%???}
+`
 	// The options that upstream's tests give: -q -s -g --connect-timeout N -o FILE.
 	curl = `#!/bin/sh
 out=-
@@ -116,6 +123,7 @@ func boxFiles(ctx context.Context, busybox string) (map[string]ociimage.File, er
 	}
 	files := map[string]ociimage.File{
 		"/bin/busybox":       box,
+		"/bin/nmeter":        text(0o755, nmeter),
 		"/usr/bin":           link("../bin"),
 		"/usr/sbin":          link("../bin"),
 		"/sbin":              link("bin"),

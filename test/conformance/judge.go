@@ -62,7 +62,7 @@ func Failed(verdicts []Verdict) []Verdict {
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v Verdict) bool { return v.Bad == "" })
 }
 
-type count struct{ rows, passed, failed, out, surprises int }
+type count struct{ rows, passed, failed, out int }
 
 // WriteSummary writes a count a group, then each row that failed, then those
 // that are out and passed.

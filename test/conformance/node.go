@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/ociimage"
@@ -22,19 +26,50 @@ const nodeName = "conformance"
 type Node struct {
 	Binary string // holdfast
 	Root   string // its root folder, empty
+	// NoHealth is for a second node on a machine: it has no port of health, and
+	// tests that stop it fail.
+	NoHealth bool
 
 	endpoint string // of its container runtime
 	host     string // of its API: https://…
 	token    string // of an administrator
 }
 
-// nodeConfig is what the tests expect a node to be set to.
-const nodeConfig = `apiVersion: holdfast.dev/v1alpha1
-kind: NodeConfiguration
-nodeName: ` + nodeName + `
-apiPort: 0
-kubeletPort: 0
-`
+// healthPort is where the tests ask whether the kubelet lives, after they have
+// stopped or started it.
+const healthPort = 10248
+
+// settings are what the tests expect a node to be set to.
+func (n *Node) settings() map[string]any {
+	if n.NoHealth {
+		return map[string]any{}
+	}
+	return map[string]any{"healthzPort": healthPort}
+}
+
+// HealthPortFree reports whether a node may have the port of health that the
+// tests know: no other run has it.
+func HealthPortFree() bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(healthPort))) //nolint:noctx // does not wait
+	return err == nil && l.Close() == nil
+}
+
+// writeConfig writes the node's configuration, with settings of the kubelet
+// beside its own, and returns the file.
+func (n *Node) writeConfig(kubelet map[string]any) (path string, err error) {
+	section := n.settings()
+	maps.Copy(section, kubelet)
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "holdfast.dev/v1alpha1", "kind": "NodeConfiguration",
+		"nodeName": nodeName, "apiPort": 0, "kubeletPort": 0,
+		"kubelet": section,
+	})
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(n.Root, "node.yaml")
+	return path, os.WriteFile(path, text, 0o600)
+}
 
 // Start starts the node in its empty folder, with the images, and waits until it
 // is ready.
@@ -42,8 +77,8 @@ func (n *Node) Start(ctx context.Context, images []ociimage.Image) error {
 	if err := writeImages(filepath.Join(n.Root, "images"), images); err != nil {
 		return err
 	}
-	config := filepath.Join(n.Root, "node.yaml")
-	if err := os.WriteFile(config, []byte(nodeConfig), 0o600); err != nil {
+	config, err := n.writeConfig(nil)
+	if err != nil {
 		return err
 	}
 	if _, err := n.holdfast(ctx, "up", "--detach", "--config", config); err != nil {
@@ -71,6 +106,11 @@ func (n *Node) Connect(ctx context.Context) error {
 	return nil
 }
 
+// configz returns what the node's kubelet works by.
+func (n *Node) configz(ctx context.Context) ([]byte, error) {
+	return n.holdfast(ctx, "kubectl", "get", "--raw", "/api/v1/nodes/"+nodeName+"/proxy/configz")
+}
+
 // Remove stops the node and removes it, after its log was copied to a file. What
 // is left of its folder is the caller's. A node that never was is no error.
 func (n *Node) Remove(ctx context.Context, logFile string) error {
@@ -87,7 +127,7 @@ func (n *Node) Remove(ctx context.Context, logFile string) error {
 
 // holdfast runs a command on the node and returns its standard output.
 func (n *Node) holdfast(ctx context.Context, command string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, n.Binary, append([]string{command, "--root-dir", n.Root}, args...)...)
+	cmd := exec.CommandContext(ctx, n.Binary, append([]string{"--root-dir", n.Root, command}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

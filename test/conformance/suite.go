@@ -16,7 +16,8 @@ import (
 type Suite struct {
 	Ginkgo  string // the runner
 	Program string // the tests
-	Dir     string // gets the log and the report, made empty
+	Dir     string // gets the log and the report; the tests' working folder
+	StandIn string // a program that calls StandIn
 	// Procs is how many tests run at once. Those that need the node for
 	// themselves run after the others, alone.
 	Procs int
@@ -26,7 +27,7 @@ type Suite struct {
 
 // List returns every test of the program.
 func (s *Suite) List(ctx context.Context) ([]Spec, error) {
-	specs, trouble, err := s.ginkgo(ctx, "list", []string{"--dry-run"}, nil)
+	specs, trouble, err := s.ginkgo(ctx, "list", nil, []string{"--dry-run"}, nil)
 	if err == nil && len(trouble) > 0 {
 		err = fmt.Errorf("list the tests: %v", trouble)
 	}
@@ -45,7 +46,18 @@ func (s *Suite) Run(ctx context.Context, n *Node, specs []Spec) (ran []Spec, tro
 		wanted[spec.Name] = true
 		options = append(options, "--focus="+regexp.QuoteMeta(spec.Name)+"$")
 	}
-	all, trouble, err := s.ginkgo(ctx, "run", options, []string{
+	configz, err := n.configz(ctx)
+	if err == nil {
+		err = saveBase(s.Dir, configz)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err := n.standIn(s.StandIn)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, trouble, err := s.ginkgo(ctx, "run", env, options, []string{
 		"--host=" + n.host, "--bearer-token=" + n.token, "--node-name=" + nodeName,
 		"--container-runtime-endpoint=" + n.endpoint, "--prepull-images=false",
 	})
@@ -58,7 +70,7 @@ func (s *Suite) Run(ctx context.Context, n *Node, specs []Spec) (ran []Spec, tro
 }
 
 // ginkgo runs the runner. That tests failed is no error; the report says so.
-func (s *Suite) ginkgo(ctx context.Context, name string, options, flags []string) (specs []Spec, trouble []string, err error) {
+func (s *Suite) ginkgo(ctx context.Context, name string, env, options, flags []string) (specs []Spec, trouble []string, err error) {
 	log, err := os.Create(filepath.Join(s.Dir, name+".log"))
 	if err != nil {
 		return nil, nil, err
@@ -73,6 +85,7 @@ func (s *Suite) ginkgo(ctx context.Context, name string, options, flags []string
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 2 * time.Minute
 	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	runErr := cmd.Run()
 	specs, trouble, err = readReport(filepath.Join(s.Dir, report))

@@ -175,8 +175,8 @@ func (s *Server) routes() http.Handler {
 	get := func(path string, handler http.HandlerFunc) {
 		mux.Handle(path, only(handler, http.MethodGet))
 	}
-	get("/healthz", s.serveHealth)
-	get("/healthz/{check}", s.serveHealth)
+	mux.Handle("/healthz", only(s.serveHealth, http.MethodGet, http.MethodHead))
+	mux.Handle("/healthz/{check}", only(s.serveHealth, http.MethodGet, http.MethodHead))
 	get("/pods", s.servePods)
 	get("/pods/{$}", s.servePods)
 	get("/runningpods", s.serveRunningPods)
@@ -207,8 +207,8 @@ func (s *Server) routes() http.Handler {
 
 func (s *Server) healthRoutes() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", only(s.serveHealth, http.MethodGet))
-	mux.Handle("/healthz/{check}", only(s.serveHealth, http.MethodGet))
+	mux.Handle("/healthz", only(s.serveHealth, http.MethodGet, http.MethodHead))
+	mux.Handle("/healthz/{check}", only(s.serveHealth, http.MethodGet, http.MethodHead))
 	return mux
 }
 

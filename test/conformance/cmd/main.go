@@ -39,6 +39,19 @@ type flags struct {
 }
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	asked, err := conformance.StandIn(ctx, os.Args, os.Stdout)
+	if !asked {
+		err = run(ctx, parse())
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() flags {
 	var f flags
 	flag.StringVar(&f.groups, "groups", "", "numbers of groups, such as 05,06 (default all)")
 	flag.StringVar(&f.focus, "focus", "", "regular expression of the tests' words or places (default all)")
@@ -54,13 +67,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, f)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(1)
-	}
+	return f
 }
 
 func run(ctx context.Context, f flags) (err error) {
@@ -78,8 +85,13 @@ func run(ctx context.Context, f flags) (err error) {
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	suite := &conformance.Suite{
-		Ginkgo: filepath.Join(tools, "ginkgo"), Program: filepath.Join(tools, "e2e_node.test"), Dir: f.out, Procs: f.procs, Timeout: f.timeout,
+		StandIn: self,
+		Ginkgo:  filepath.Join(tools, "ginkgo"), Program: filepath.Join(tools, "e2e_node.test"), Dir: f.out, Procs: f.procs, Timeout: f.timeout,
 	}
 	listed, err := suite.List(ctx)
 	if err != nil {
@@ -152,7 +164,10 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 		return nil, nil, err
 	}
 	fmt.Fprintf(os.Stderr, "starting a node in %s\n", root)
-	n := &conformance.Node{Binary: binary, Root: root}
+	n := &conformance.Node{Binary: binary, Root: root, NoHealth: !conformance.HealthPortFree()}
+	if n.NoHealth {
+		fmt.Fprintln(os.Stderr, "another run goes on here: tests that stop the node will fail")
+	}
 	defer func() {
 		if f.keep {
 			fmt.Fprintf(os.Stderr, "the node is kept: run tests on it with -root %s; remove it with: %s uninstall --yes --root-dir %s && rm -r %s\n", root, binary, root, root)
