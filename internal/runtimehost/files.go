@@ -34,6 +34,10 @@ func (c Config) program(name string) string {
 // network is the CNI network's name.
 func (c Config) network() string { return "holdfast-" + c.InstanceID }
 
+// leases is where the CNI plugin notes who has which address, in a folder for
+// each network.
+func (c Config) leases() string { return filepath.Join(c.RunDir, "leases") }
+
 // programs are what the bundled runtime consists of.
 var programs = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "runc", "demo",
@@ -104,33 +108,39 @@ func (c Config) render(restrict bool) ([]byte, error) {
 // lie below /run: after a reboot no pod holds an address. An mtu of 0 is the
 // kernel's own.
 func (c Config) conflist(mtu int) ([]byte, error) {
-	type object = map[string]any
-	return json.MarshalIndent(object{
-		"cniVersion": "1.0.0",
-		"name":       c.network(),
-		"plugins": []object{
-			{
-				"type":        "bridge",
-				"bridge":      c.Bridge,
-				"isGateway":   true,
-				"ipMasq":      false,
-				"hairpinMode": true,
-				"mtu":         mtu,
-				"ipam": object{
-					"type":    "host-local",
-					"dataDir": filepath.Join(c.RunDir, "leases"),
-					"ranges":  [][]object{{{"subnet": c.Subnet.Masked().String()}}},
-					"routes":  []object{{"dst": "0.0.0.0/0"}},
-				},
-			},
-			{
-				"type":         "portmap",
-				"capabilities": object{"portMappings": true},
-				"backend":      "iptables",
-				"snat":         true,
+	return json.MarshalIndent(object{"cniVersion": cniVersion, "name": c.network(), "plugins": c.plugins(mtu)}, "", "  ")
+}
+
+// object is one of JSON.
+type object = map[string]any
+
+const cniVersion = "1.0.0"
+
+// plugins are the CNI plugins, with their configuration, in the order in which
+// they make a pod's network.
+func (c Config) plugins(mtu int) []object {
+	return []object{
+		{
+			"type":        "bridge",
+			"bridge":      c.Bridge,
+			"isGateway":   true,
+			"ipMasq":      false,
+			"hairpinMode": true,
+			"mtu":         mtu,
+			"ipam": object{
+				"type":    "host-local",
+				"dataDir": c.leases(),
+				"ranges":  [][]object{{{"subnet": c.Subnet.Masked().String()}}},
+				"routes":  []object{{"dst": "0.0.0.0/0"}},
 			},
 		},
-	}, "", "  ")
+		{
+			"type":         "portmap",
+			"capabilities": object{"portMappings": true},
+			"backend":      "iptables",
+			"snat":         true,
+		},
+	}
 }
 
 // write makes the folders and writes the two configuration files. hash changes

@@ -224,10 +224,7 @@ func (c Config) findShims() ([]*process, error) {
 }
 
 // hasFlag reports whether argv has the two words name and value in a row.
-func hasFlag(argv []string, name, value string) bool {
-	i := slices.Index(argv, name)
-	return i >= 0 && i+1 < len(argv) && argv[i+1] == value
-}
+func hasFlag(argv []string, name, value string) bool { return flagOf(argv, name) == value }
 
 // find returns the processes of our PID namespace whose arguments match. A
 // container may run a Holdfast of its own with the same folders.

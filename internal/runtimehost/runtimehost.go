@@ -142,6 +142,7 @@ type Host struct {
 	answerTimeout time.Duration
 	healthPeriod  time.Duration
 	hungLimit     time.Duration
+	shimPeriod    time.Duration // between two looks for shims that nobody needs
 	// stopTimeout is how long containerd may take to end before it is killed; it
 	// needs a moment to close its database.
 	stopTimeout time.Duration
@@ -155,6 +156,7 @@ func New(cfg Config) *Host {
 		answerTimeout: 10 * time.Second,
 		healthPeriod:  healthPeriod,
 		hungLimit:     hungLimit,
+		shimPeriod:    10 * time.Second,
 		stopTimeout:   10 * time.Second,
 	}
 }
@@ -249,7 +251,11 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 	if err != nil {
 		return err
 	}
+	var was unfinished
 	if p == nil {
+		if was, err = h.cfg.unfinished(); err != nil { // before it makes others
+			h.cfg.Log.Warn("look for networks of pods that nobody knows", "err", err)
+		}
 		if p, err = h.start(hash); err != nil {
 			return fmt.Errorf("start containerd: %w", err)
 		}
@@ -269,7 +275,7 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 		<-watched
 	}()
 
-	if err = h.makeReady(ctx); err != nil {
+	if err = h.makeReady(ctx, was); err != nil {
 		if errors.Is(context.Cause(ctx), errDied) {
 			err = errDied
 		}
@@ -278,6 +284,7 @@ func (h *Host) attend(ctx context.Context, hash string) (err error) {
 	h.cfg.Down("")
 	var work sync.WaitGroup
 	work.Go(func() { h.upkeep(ctx) })
+	work.Go(func() { h.reapShims(ctx) })
 	work.Go(func() {
 		if err := h.watchHealth(ctx); err != nil {
 			died(err)
@@ -302,8 +309,9 @@ var (
 	errHung = errors.New("containerd does not answer")
 )
 
-// makeReady waits until containerd answers, and imports our images.
-func (h *Host) makeReady(ctx context.Context) error {
+// makeReady waits until containerd answers, imports our images, and takes back
+// what an earlier one had begun.
+func (h *Host) makeReady(ctx context.Context, was unfinished) error {
 	conn, err := h.connect()
 	if err != nil {
 		return err
@@ -311,6 +319,9 @@ func (h *Host) makeReady(ctx context.Context) error {
 	err = func() error {
 		if err := awaitReady(ctx, conn, readyTimeout); err != nil {
 			return err
+		}
+		if err := h.takeBack(ctx, conn, was); err != nil {
+			h.cfg.Log.Warn("networks of pods that nobody knows stay until the container runtime starts again", "err", err)
 		}
 		return h.ensureImages(ctx, conn)
 	}()
