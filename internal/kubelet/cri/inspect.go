@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -89,7 +90,7 @@ func (r *Runtime) containerStatus(c *runtimeapi.ContainerStatus) observed.Contai
 	return observed.ContainerStatus{
 		ID:           c.GetId(),
 		Name:         containerName(c.GetLabels(), c.GetMetadata()),
-		State:        containerState(c.GetState()),
+		State:        inspectedState(c),
 		CreatedAt:    moment(c.GetCreatedAt()),
 		StartedAt:    moment(c.GetStartedAt()),
 		FinishedAt:   moment(c.GetFinishedAt()),
@@ -108,6 +109,18 @@ func (r *Runtime) containerStatus(c *runtimeapi.ContainerStatus) observed.Contai
 		Mounts:       c.GetMounts(),
 		StopSignal:   c.GetStopSignal(),
 	}
+}
+
+// inspectedState is a container's state. One whose start was cut off, because who
+// asked for it died or was interrupted, has never run, though the runtime has it
+// as ended: it is as if it had only been created. Else an ephemeral container, or
+// one that is not to be restarted, would be over before it began.
+func inspectedState(c *runtimeapi.ContainerStatus) observed.State {
+	state := containerState(c.GetState())
+	if state == observed.Exited && c.GetStartedAt() == 0 && strings.Contains(c.GetMessage(), context.Canceled.Error()) {
+		return observed.Created
+	}
+	return state
 }
 
 // grace is the pod's grace period as annotated, or nil. It is all that is known
