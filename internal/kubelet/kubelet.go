@@ -57,8 +57,9 @@ type Config struct {
 	Dir    string
 	LogDir string // logs of all pods; absolute, exists
 
-	RuntimeEndpoint string // of a CRI v1 runtime: unix:///path
-	CgroupParent    string // above all pods, such as /holdfast-ab12cd
+	RuntimeEndpoint string        // of a CRI v1 runtime: unix:///path
+	RuntimeTimeout  time.Duration // of its calls; default: 2m
+	CgroupParent    string        // above all pods, such as /holdfast-ab12cd
 
 	// HostPorts knows who else has ports of the host. Nil: the runtime's network
 	// is not ours, and nobody is asked.

@@ -87,7 +87,7 @@ func (k *Kubelet) wireHost() error {
 		return err
 	}
 	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
-	k.runtime = cri.New(k.conn, cri.Config{Log: log.With("part", "cri")})
+	k.runtime = cri.New(k.conn, cri.Config{Timeout: k.cfg.RuntimeTimeout, Log: log.With("part", "cri")})
 	k.node = nodestatus.New(nodestatus.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
 		LeaseDuration: k.cfg.LeaseDuration,

@@ -38,6 +38,10 @@ type KubeletSettings struct {
 	HealthzPort *int32 `json:"healthzPort,omitempty"`
 	// HealthzBindAddress is the address of HealthzPort. Default 127.0.0.1.
 	HealthzBindAddress string `json:"healthzBindAddress,omitempty"`
+	// RuntimeRequestTimeout bounds every call of the container runtime but pulls;
+	// the start of a sandbox may take twice as long, and a stop its grace period
+	// beside. Default 2m, which 0 is too; at least 1s.
+	RuntimeRequestTimeout metav1.Duration `json:"runtimeRequestTimeout,omitzero"`
 
 	// ImageMinimumGCAge is how long an image that nobody uses is kept though
 	// the disk is full. Default 2m, which 0 is too.
@@ -160,6 +164,9 @@ func (k *KubeletSettings) validate() []error {
 	}
 	if _, err := netip.ParseAddr(cmp.Or(k.HealthzBindAddress, localhost)); err != nil {
 		wrong("healthzBindAddress", "%q is no address, such as 127.0.0.1", k.HealthzBindAddress)
+	}
+	if f := k.RuntimeRequestTimeout.Duration; f != 0 && f < time.Second {
+		wrong("runtimeRequestTimeout", "%v is too short for any start of a container: at least 1s", f)
 	}
 	images := k.imageGC()
 	for field, percent := range map[string]int{

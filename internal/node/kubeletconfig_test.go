@@ -32,6 +32,7 @@ func TestKubeletSettings(t *testing.T) {
   allowedUnsafeSysctls: [net.core.somaxconn, "kernel.msg*"]
   userNamespaces: {idsPerPod: 131072}
   fileCheckFrequency: 5s
+  runtimeRequestTimeout: 4m
   imageMinimumGCAge: 30s
   imageMaximumGCAge: 24h
   imageGCHighThresholdPercent: 70
@@ -52,6 +53,9 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if got.FileCheckFrequency.Duration != 5*time.Second {
 		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
+	}
+	if got.RuntimeRequestTimeout.Duration != 4*time.Minute {
+		t.Errorf("runtimeRequestTimeout: got %v", got.RuntimeRequestTimeout)
 	}
 	wantImages := imagegc.Policy{HighThresholdPercent: 70, MinAge: 30 * time.Second, MaxAge: 24 * time.Hour}
 	if diff := cmp.Diff(got.imageGC(), wantImages); diff != "" {
@@ -170,6 +174,7 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"no policy":            {"imagePullCredentialsVerificationPolicy: Maybe", `kubelet.imagePullCredentialsVerificationPolicy "Maybe" is not known`},
 		"list without policy":  {"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist is only for"},
 		"no pause":             {"crashLoopBackOff: {maxContainerRestartPeriod: 10ms}", "crashLoopBackOff.maxContainerRestartPeriod 10ms must be 1s to 300s"},
+		"no time for a start":  {"runtimeRequestTimeout: 10ms", "runtimeRequestTimeout 10ms is too short"},
 		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -151,11 +151,17 @@ type faultNode struct {
 	out   string                          // where the preStop hook writes
 }
 
-// startFaultNode puts the proxy into the place of containerd's socket: a socket
-// that was renamed is still listened at. The agent meets it at its next start.
+// startFaultNode returns a node that is ready, behind a proxy.
 func startFaultNode(t *testing.T) *faultNode {
 	t.Helper()
-	n := startNode(t)
+	return startNode(t).behindProxy()
+}
+
+// behindProxy puts the proxy into the place of containerd's socket: a socket
+// that was renamed is still listened at. The agent meets it at its next start.
+func (n *node) behindProxy() *faultNode {
+	n.t.Helper()
+	t := n.t
 	in, err := instance.Open(n.root)
 	if err != nil {
 		t.Fatal(err)
