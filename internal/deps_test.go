@@ -42,6 +42,9 @@ var kinds = map[string]string{
 	"internal/kubelet/imagerights":    "leaf",
 	"internal/kubelet/pullrecords":    "adapter",
 	"internal/kubelet/logrotate":      "stage",
+	"internal/kubelet/nodeshutdown":   "stage",
+	"internal/kubelet/logind":         "adapter",
+	"internal/kubelet/logindtest":     "leaf", // a logind for tests
 	"internal/kubelet/fault":          "leaf",
 	"internal/kubelet/observed":       "state",
 	"internal/kubelet/pleg":           "stage",

@@ -14,7 +14,7 @@ func (k *Kubelet) Faults() []fault.Fault {
 // nodeFaults returns what keeps the node from running pods, or soon will.
 func (k *Kubelet) nodeFaults() []fault.Fault {
 	var faults []fault.Fault
-	for _, err := range []error{k.node.RuntimeErr(), k.node.NetworkErr(), k.pleg.Healthy(), k.loop.Healthy(), k.images.Err()} {
+	for _, err := range []error{k.node.RuntimeErr(), k.node.NetworkErr(), k.pleg.Healthy(), k.loop.Healthy(), k.images.Err(), k.shutdown.Fault()} {
 		if err != nil {
 			faults = append(faults, fault.Fault{Object: "Node " + k.cfg.NodeName, Message: err.Error()})
 		}

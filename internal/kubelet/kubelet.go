@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeshutdown"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
@@ -87,6 +88,12 @@ type Config struct {
 	Certificate    func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	ClientCAs      *x509.CertPool
 
+	// Shutdown is how long pods get, by priority, when the machine goes down. None:
+	// nothing is known of that. ShutdownName tells several kubelets apart in what is
+	// written for logind.
+	Shutdown     []nodeshutdown.Period
+	ShutdownName string
+
 	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
 	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults
 
@@ -142,6 +149,7 @@ type Kubelet struct {
 	images   *imagegc.Collector
 	logs     *logrotate.Rotator
 	pulls    *pullrecords.Store
+	shutdown *nodeshutdown.Manager
 
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
 
@@ -179,6 +187,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("probes", k.probes.Run)
 	parts.Add("probe results", k.passProbeResults)
 	parts.Add("sync loop", k.loop.Run)
+	parts.Add("node shutdown", k.shutdown.Run)
 	parts.Add("images", k.images.Run)
 	parts.Add("logs", k.logs.Run)
 	parts.Add("static pods", k.files.Run)

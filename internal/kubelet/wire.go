@@ -62,6 +62,7 @@ func (k *Kubelet) wire() error {
 	k.wireCheckpoint()
 	k.wireRuntime()
 	k.wirePods()
+	k.wireShutdown()
 	k.wireCollectors()
 	k.wireSources()
 	k.wireServer()
@@ -93,7 +94,7 @@ func (k *Kubelet) wireHost() error {
 		LeaseDuration: k.cfg.LeaseDuration,
 		Runtime:       k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
 		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
-		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}},
+		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
 	})
 	return nil
 }
@@ -203,6 +204,9 @@ func features() podadmit.Features {
 
 // admit asks whether this node takes a pod beside others.
 func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
+	if k.shutdown.Err() != nil {
+		return refusedInShutdown()
+	}
 	refusal := podadmit.Admit(podadmit.Node{
 		Node:     k.thisNode(),
 		Features: features(), UnsafeSysctls: k.cfg.UnsafeSysctls,

@@ -132,6 +132,9 @@ func Uninstall(ctx context.Context, in *instance.Instance, step func(string)) (k
 	if err != nil {
 		return nil, notes, err
 	}
+	if err := kubelet.WithdrawShutdown(in.ID); err != nil {
+		return nil, notes, fmt.Errorf("take back what logind was told: %w", err)
+	}
 	step("removing volumes, store, credentials and logs")
 	if last.ManifestDir != "" && last.ManifestDir != in.ManifestDir() {
 		kept = append(kept, last.ManifestDir)

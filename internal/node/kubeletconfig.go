@@ -100,6 +100,16 @@ type KubeletSettings struct {
 	// ContainerLogMonitorInterval is the time between two looks at the sizes of
 	// logs. Default 10s, at least 3s.
 	ContainerLogMonitorInterval *metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
+
+	// ShutdownGracePeriod is how long all pods together may take to end when the
+	// machine goes down. Default 0: they are not ended in order; at least 1s.
+	ShutdownGracePeriod metav1.Duration `json:"shutdownGracePeriod,omitzero"`
+	// ShutdownGracePeriodCriticalPods is the part of it that critical pods get, after
+	// the others. Default 0; at least 1s.
+	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitzero"`
+	// ShutdownGracePeriodByPodPriority takes the place of both: how long pods get of
+	// a priority and of those up to the next in the list, which come after them.
+	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 }
 
 const (
@@ -190,6 +200,7 @@ func (k *KubeletSettings) validate() []error {
 	}
 	errs = append(errs, k.validatePulls()...)
 	errs = append(errs, k.validateSecurity()...)
+	errs = append(errs, k.validateShutdown()...)
 	logs, err := k.logRotation()
 	if err != nil {
 		errs = append(errs, err)

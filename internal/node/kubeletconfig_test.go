@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagerights"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeshutdown"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
 )
 
@@ -41,6 +42,8 @@ func TestKubeletSettings(t *testing.T) {
   containerLogMaxFiles: 3
   containerLogMaxWorkers: 2
   containerLogMonitorInterval: 5s
+  shutdownGracePeriod: 30s
+  shutdownGracePeriodCriticalPods: 10s
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +53,9 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if !got.SeccompDefault || len(got.AllowedUnsafeSysctls) != 2 || got.UserNamespaces.perPod() != 131072 {
 		t.Errorf("settings of pods' security: got %v, %v, %v", got.SeccompDefault, got.AllowedUnsafeSysctls, got.UserNamespaces.perPod())
+	}
+	if diff := cmp.Diff(got.shutdownPeriods(), nodeshutdown.Periods(30*time.Second, 10*time.Second)); diff != "" {
+		t.Error(diff)
 	}
 	if got.FileCheckFrequency.Duration != 5*time.Second {
 		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
@@ -116,6 +122,9 @@ func TestKubeletDefaults(t *testing.T) {
 			if diff := cmp.Diff(got.imageGC(), imagegc.Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: 2 * time.Minute}); diff != "" {
 				t.Error(diff)
 			}
+			if periods := got.shutdownPeriods(); periods != nil {
+				t.Errorf("periods of a shutdown: %v", periods)
+			}
 			logs, err := got.logRotation()
 			if err != nil {
 				t.Fatal(err)
@@ -175,6 +184,18 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"list without policy":  {"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist is only for"},
 		"no pause":             {"crashLoopBackOff: {maxContainerRestartPeriod: 10ms}", "crashLoopBackOff.maxContainerRestartPeriod 10ms must be 1s to 300s"},
 		"no time for a start":  {"runtimeRequestTimeout: 10ms", "runtimeRequestTimeout 10ms is too short"},
+		"critical is more":     {"shutdownGracePeriodCriticalPods: 5s", "shutdownGracePeriodCriticalPods (5s) is a part of shutdownGracePeriod (0s)"},
+		"no time to end":       {"shutdownGracePeriod: 10ms", "shutdownGracePeriod 10ms must be 0, or 1s or more"},
+		"both ways": {
+			"shutdownGracePeriod: 10s\n  shutdownGracePeriodByPodPriority:\n  - {priority: 0, shutdownGracePeriodSeconds: 5}", "takes the place of shutdownGracePeriod",
+		},
+		"a negative time": {
+			"shutdownGracePeriodByPodPriority:\n  - {priority: 0, shutdownGracePeriodSeconds: -5}", "shutdownGracePeriodByPodPriority[0] shutdownGracePeriodSeconds -5 must not be negative",
+		},
+		"a priority twice": {
+			"shutdownGracePeriodByPodPriority:\n  - {priority: 7, shutdownGracePeriodSeconds: 5}\n  - {priority: 7, shutdownGracePeriodSeconds: 6}",
+			"shutdownGracePeriodByPodPriority[1] priority 7 is written twice",
+		},
 		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,5 +212,22 @@ func TestKubeletSettingsValidated(t *testing.T) {
 	settings, err := loadKubelet(t, "  containerLogMaxSize: \"-1\"\n")
 	if errs := settings.validate(); err != nil || errs != nil {
 		t.Errorf("no rotation: %v, %v", err, errs)
+	}
+}
+
+// TestShutdownByPriority holds that the list is taken as it is, and that a field
+// that upstream does not know is told.
+func TestShutdownByPriority(t *testing.T) {
+	got, err := loadKubelet(t, "  shutdownGracePeriodByPodPriority:\n  - {priority: 1000, shutdownGracePeriodSeconds: 20}\n  - {priority: 0, shutdownGracePeriodSeconds: 10}\n")
+	if errs := got.validate(); err != nil || errs != nil {
+		t.Fatal(err, errs)
+	}
+	want := []nodeshutdown.Period{{Priority: 1000, Grace: 20 * time.Second}, {Priority: 0, Grace: 10 * time.Second}}
+	if diff := cmp.Diff(got.shutdownPeriods(), want); diff != "" {
+		t.Error(diff)
+	}
+	_, err = loadKubelet(t, "  shutdownGracePeriodByPodPriority:\n  - {priority: 0, seconds: 10}\n")
+	if err == nil || !strings.Contains(err.Error(), `unknown field "seconds"`) {
+		t.Errorf("got %v", err)
 	}
 }

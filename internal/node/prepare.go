@@ -190,6 +190,11 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
+	if len(n.cfg.Kubelet.shutdownPeriods()) == 0 { // an earlier configuration may have wanted it
+		if err := kubelet.WithdrawShutdown(n.in.ID); err != nil {
+			return fmt.Errorf("take back what logind was told: %w", err)
+		}
+	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	n.kubelet, err = kubelet.New(kubelet.Config{
@@ -206,6 +211,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
 		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),
 		ImagePulls: n.cfg.Kubelet.imagePulls(), MaxRestartPeriod: n.cfg.Kubelet.maxRestartPeriod(),
+		Shutdown: n.cfg.Kubelet.shutdownPeriods(), ShutdownName: n.in.ID,
 		Configuration: configuration, Metrics: n.metrics, Log: n.log,
 	})
 	return err

@@ -66,7 +66,7 @@ type events interface {
 
 // A Check is a part of the kubelet that the node's readiness depends on.
 type Check struct {
-	Name string       // as shown in the condition: "PLEG" reads `PLEG is not healthy: …`
+	Name string       // as shown in the condition: "PLEG" reads `PLEG is not healthy: …`; empty: the error alone is
 	Err  func() error // nil: healthy; called from one goroutine, must not block
 }
 
@@ -332,7 +332,10 @@ func (r *Reporter) notReady() []error {
 	var errs []error
 	for _, check := range r.cfg.Checks {
 		if err := check.Err(); err != nil {
-			errs = append(errs, fmt.Errorf("%s is not healthy: %w", check.Name, err))
+			if check.Name != "" {
+				err = fmt.Errorf("%s is not healthy: %w", check.Name, err)
+			}
+			errs = append(errs, err)
 		}
 	}
 	if err := r.RuntimeErr(); err != nil {

@@ -110,7 +110,7 @@ func TestStatusThatNeverComes(t *testing.T) {
 		cache.mu.Lock()
 		cache.never = false
 		cache.mu.Unlock()
-		if err := w.WaitStopped(t.Context(), "a"); err != nil {
+		if err := w.WaitFinished(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
@@ -188,11 +188,11 @@ func TestQueriesBeforeAndAfterAllIsKnown(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.WaitStopped(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("WaitStopped of a running pod = %v", err)
+		if err := w.WaitFinished(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("WaitFinished of a running pod = %v", err)
 		}
 		syncer.unblock("a terminating")
-		if err := w.WaitStopped(t.Context(), "a"); err != nil {
+		if err := w.WaitFinished(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
 		select {

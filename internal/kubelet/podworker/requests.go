@@ -79,7 +79,7 @@ func (w *Workers) addLocked(req *lifecycle.Request) *worker {
 		orphan:   req.Orphan,
 		wake:     wake.NewBell(),
 		pokes:    wake.NewBell(),
-		stopped:  make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 	k.accept(req)
 	w.mu.workers[k.uid] = k
@@ -191,9 +191,9 @@ func (w *Workers) IsFinished(uid types.UID) bool {
 	return w.mu.synced
 }
 
-// WaitStopped waits until nothing of a pod runs any more. It does not ask for
-// that: see Update.
-func (w *Workers) WaitStopped(ctx context.Context, uid types.UID) error {
+// WaitFinished waits until nothing of a pod runs any more and what it held, such
+// as its volumes, is given back. It does not ask for that: see Update.
+func (w *Workers) WaitFinished(ctx context.Context, uid types.UID) error {
 	w.mu.Lock()
 	k := w.mu.workers[uid]
 	w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *Workers) WaitStopped(ctx context.Context, uid types.UID) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-k.stopped:
+	case <-k.done:
 		return nil
 	}
 }

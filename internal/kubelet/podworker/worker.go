@@ -69,9 +69,9 @@ type worker struct {
 	failure  string             // how the last step failed
 	failing  time.Time          // since when steps fail; zero: they do not
 
-	wake    wake.Bell     // something was asked
-	pokes   wake.Bell     // something may have happened
-	stopped chan struct{} // closed when nothing of the pod runs any more
+	wake  wake.Bell     // something was asked
+	pokes wake.Bell     // something may have happened
+	done  chan struct{} // closed when it has finished
 }
 
 // A job is one step, with all that it needs.
@@ -219,7 +219,6 @@ func (w *Workers) settle(k *worker, j *job, terminal bool, err error) (next paus
 		k.shrinkGrace(nil)
 	case j.state == lifecycle.Terminating:
 		k.state = lifecycle.Terminated
-		close(k.stopped)
 		if j.orphan != nil {
 			return pause{}, w.finishLocked(k, now)
 		}
@@ -240,6 +239,7 @@ func remains(pod *v1.Pod) *lifecycle.Orphan {
 // returns false: there is no next step.
 func (w *Workers) finishLocked(k *worker, now time.Time) bool {
 	k.state = lifecycle.Finished
+	close(k.done)
 	w.leaveTurnLocked(k)
 	if k.removed {
 		delete(w.mu.workers, k.uid)

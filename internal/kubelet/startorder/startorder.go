@@ -161,17 +161,33 @@ func circle(pod *v1.Pod, static map[string]*v1.Pod) []string {
 // those of lower priority first, as upstream does, and before anything else
 // each pod before those that it names. Of pods in a circle all stop at once.
 func Stops(pods []*v1.Pod) [][]*v1.Pod {
+	var groups [][]*v1.Pod
+	for _, w := range Waves(pods, func(priority int32) int { return int(priority) }) {
+		groups = append(groups, w.Pods)
+	}
+	return groups
+}
+
+// A Wave is pods that stop at once.
+type Wave struct {
+	Class int // the highest of the pods and of those that wait for them
+	Pods  []*v1.Pod
+}
+
+// Waves returns pods in the order of Stops, where class says which priorities
+// are one: those of a lower class stop first.
+func Waves(pods []*v1.Pod, class func(priority int32) int) []Wave {
 	byName := map[string]*v1.Pod{}
 	for _, p := range pods {
 		byName[fullName(p)] = p
 	}
 	type rank struct {
-		priority int32 // the highest of the pod and those that wait for it
-		depth    int   // the longest way from a pod that waits for it
+		class int // the highest of the pod and those that wait for it
+		depth int // the longest way from a pod that waits for it
 	}
 	ranks := map[string]rank{}
 	for _, p := range pods {
-		ranks[fullName(p)] = rank{priority: priority(p)}
+		ranks[fullName(p)] = rank{class: class(priority(p))}
 	}
 	// As many rounds as there are pods settle every chain; a circle would go on.
 	for range pods {
@@ -186,7 +202,7 @@ func Stops(pods []*v1.Pod) [][]*v1.Pod {
 				if !known {
 					continue
 				}
-				if next := (rank{max(r.priority, mine.priority), max(r.depth, mine.depth+1)}); next != r {
+				if next := (rank{max(r.class, mine.class), max(r.depth, mine.depth+1)}); next != r {
 					ranks[name], settled = next, false
 				}
 			}
@@ -198,18 +214,19 @@ func Stops(pods []*v1.Pod) [][]*v1.Pod {
 	sorted := slices.Clone(pods)
 	compare := func(a, b *v1.Pod) int {
 		x, y := ranks[fullName(a)], ranks[fullName(b)]
-		return cmp.Or(cmp.Compare(x.priority, y.priority), cmp.Compare(x.depth, y.depth))
+		return cmp.Or(cmp.Compare(x.class, y.class), cmp.Compare(x.depth, y.depth))
 	}
 	slices.SortStableFunc(sorted, compare)
-	var groups [][]*v1.Pod
+	var waves []Wave
 	for len(sorted) > 0 {
 		n := 1
 		for n < len(sorted) && compare(sorted[0], sorted[n]) == 0 {
 			n++
 		}
-		groups, sorted = append(groups, sorted[:n:n]), sorted[n:]
+		waves = append(waves, Wave{ranks[fullName(sorted[0])].class, sorted[:n:n]})
+		sorted = sorted[n:]
 	}
-	return groups
+	return waves
 }
 
 func priority(pod *v1.Pod) int32 {
