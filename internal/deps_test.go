@@ -38,6 +38,7 @@ var kinds = map[string]string{
 	"internal/kubelet/cri":            "adapter",
 	"internal/kubelet/cri/crifake":    "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":    "leaf", // tests alone
+	"internal/kubelet/eviction":       "stage",
 	"internal/kubelet/imagegc":        "stage",
 	"internal/kubelet/imagerights":    "leaf",
 	"internal/kubelet/pullrecords":    "adapter",

@@ -19,6 +19,9 @@ func (k *Kubelet) nodeFaults() []fault.Fault {
 			faults = append(faults, fault.Fault{Object: "Node " + k.cfg.NodeName, Message: err.Error()})
 		}
 	}
+	for _, text := range k.evictions.Faults() {
+		faults = append(faults, fault.Fault{Object: "Node " + k.cfg.NodeName, Message: text})
+	}
 	if k.node.Node() == nil {
 		faults = append(faults, fault.Fault{Object: "Node " + k.cfg.NodeName, Message: errNotRegistered.Error()})
 	}

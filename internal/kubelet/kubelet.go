@@ -22,6 +22,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
@@ -96,6 +97,13 @@ type Config struct {
 
 	ImageGC     imagegc.Policy   // which images go; zero: upstream's defaults
 	LogRotation logrotate.Policy // of containers' logs; zero: upstream's defaults
+	// Eviction says when the node has too little memory, disk or process
+	// identifiers. Zero: it never has; upstream's is eviction.DefaultPolicy.
+	Eviction eviction.Policy
+	// PressureTaints keeps new pods from a node that has pressure, by taints. It is
+	// for a node without a node lifecycle controller.
+	PressureTaints bool
+	PodPidsLimit   int64 // processes and threads of one pod; 0 or less: no limit
 
 	ImagePulls podsync.Pulls // how images are pulled; zero: upstream's defaults
 	// MaxRestartPeriod is the longest pause before a container that crashed starts
@@ -151,6 +159,8 @@ type Kubelet struct {
 	pulls    *pullrecords.Store
 	shutdown *nodeshutdown.Manager
 
+	evictions *eviction.Manager
+
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
 
 	probeMetrics *prometheus.Registry // of /metrics/probes
@@ -184,6 +194,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("volumes", k.volumes.Run)
 	parts.Add("lifecycle events", k.pleg.Run)
 	parts.Add("workers", k.workers.Run)
+	parts.Add("evictions", k.evictions.Run)
 	parts.Add("probes", k.probes.Run)
 	parts.Add("probe results", k.passProbeResults)
 	parts.Add("sync loop", k.loop.Run)

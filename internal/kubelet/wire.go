@@ -64,6 +64,7 @@ func (k *Kubelet) wire() error {
 	k.wirePods()
 	k.wireShutdown()
 	k.wireCollectors()
+	k.wireEviction()
 	k.wireSources()
 	k.wireServer()
 	return nil
@@ -79,7 +80,7 @@ func (k *Kubelet) wireHost() error {
 	k.events = newRecorder(k.cfg.Client, k.cfg.NodeName)
 	var err error
 	k.cgroups, err = podcgroup.New(podcgroup.Config{
-		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, Log: log.With("part", "podcgroup"),
+		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, PidsLimit: k.cfg.PodPidsLimit, Log: log.With("part", "podcgroup"),
 	})
 	if err != nil {
 		return err
@@ -94,6 +95,7 @@ func (k *Kubelet) wireHost() error {
 		LeaseDuration: k.cfg.LeaseDuration,
 		Runtime:       k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
 		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
+		Pressure: k.pressure, Withheld: k.cfg.Eviction.Withheld, PressureTaints: k.cfg.PressureTaints,
 		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
 	})
 	return nil
@@ -210,6 +212,7 @@ func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, 
 	refusal := podadmit.Admit(podadmit.Node{
 		Node:     k.thisNode(),
 		Features: features(), UnsafeSysctls: k.cfg.UnsafeSysctls,
+		Pressure: k.pressure(),
 	}, pod, others)
 	if refusal != nil {
 		return refusal.Reason, refusal.Message, false

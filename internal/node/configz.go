@@ -10,6 +10,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
 )
@@ -52,6 +53,9 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 		ContainerLogMaxFiles:        new(int32(logs.MaxFiles)),
 		ContainerLogMaxWorkers:      new(int32(logs.Workers)),
 		ContainerLogMonitorInterval: &metav1.Duration{Duration: logs.Interval},
+
+		EvictionPressureTransitionPeriod: metav1.Duration{Duration: eviction.DefaultTransitionPeriod},
+		PodPidsLimit:                     new(int64(-1)),
 	}
 	c.Authentication.Anonymous.Enabled = new(false)
 	c.Authentication.Webhook.Enabled = new(true)
@@ -65,5 +69,6 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 	if err != nil {
 		return nil, fmt.Errorf("configuration in force: %w", err)
 	}
+	c.EvictionHard = cfg.Kubelet.settings().HardInForce()
 	return c, nil
 }

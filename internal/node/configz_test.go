@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 )
 
 // TestInForce checks that what is written wins over the defaults, and that the
@@ -35,9 +37,27 @@ func TestInForce(t *testing.T) {
 		"podLogsDir": "/srv/node/logs/pods", "cgroupRoot": "/holdfast-ab12cd", "cgroupDriver": "cgroupfs",
 		"fileCheckFrequency": "5s", "imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 80.0,
 		"containerLogMaxSize": "10Mi", "containerLogMonitorInterval": "10s", "maxPods": 110.0,
+		"evictionPressureTransitionPeriod": "5m0s", "podPidsLimit": -1.0,
 	} {
 		if got[field] != want {
 			t.Errorf("%s: got %v, want %v", field, got[field], want)
+		}
+	}
+	for name, test := range map[string]struct {
+		written map[string]string
+		want    map[string]string
+	}{
+		"defaults": {nil, eviction.DefaultHard()},
+		"written":  {map[string]string{"pid.available": "5%"}, map[string]string{"pid.available": "5%"}},
+		"none":     {map[string]string{}, map[string]string{}},
+	} {
+		cfg.Kubelet.EvictionHard = test.written
+		c, err := inForce(cfg, in, "unix:///run/r.sock", 11250)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.EvictionHard, test.want); diff != "" {
+			t.Errorf("evictionHard, %s:\n%s", name, diff)
 		}
 	}
 }

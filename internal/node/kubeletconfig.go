@@ -110,6 +110,12 @@ type KubeletSettings struct {
 	// ShutdownGracePeriodByPodPriority takes the place of both: how long pods get of
 	// a priority and of those up to the next in the list, which come after them.
 	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
+
+	EvictionSettings
+
+	// PodPidsLimit is how many processes and threads one pod may have. Default
+	// -1: no limit, which 0 is too.
+	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
 }
 
 const (
@@ -151,6 +157,13 @@ func set(to *int, given *int32) {
 	if given != nil {
 		*to = int(*given)
 	}
+}
+
+func (k *KubeletSettings) podPidsLimit() int64 {
+	if k.PodPidsLimit == nil {
+		return -1
+	}
+	return *k.PodPidsLimit
 }
 
 // validate returns everything that is wrong, by upstream's rules.
@@ -217,7 +230,10 @@ func (k *KubeletSettings) validate() []error {
 	if logs.Interval < 3*time.Second {
 		wrong("containerLogMonitorInterval", "%v is too short: at least 3s", logs.Interval)
 	}
-	return errs
+	if limit := k.podPidsLimit(); limit < -1 {
+		wrong("podPidsLimit", "%d is no number of processes: more than 0, or -1 for no limit", limit)
+	}
+	return append(errs, k.EvictionSettings.validate()...)
 }
 
 // checkKubelet refuses, with the line, what the section "kubelet" cannot hold.
@@ -272,6 +288,9 @@ func decodeField[T any](section, name string, value *yamlv3.Node) error {
 func jsonFields(of reflect.Type) []string {
 	var names []string
 	for field := range of.Fields() {
+		if field.Anonymous && field.Tag.Get("json") == "" {
+			names = append(names, jsonFields(field.Type)...)
+		}
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
 			names = append(names, name)
 		}

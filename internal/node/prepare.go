@@ -197,6 +197,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
+	evictions, err := n.cfg.Kubelet.EvictionSettings.policy()
+	if err != nil {
+		return err
+	}
 	n.kubelet, err = kubelet.New(kubelet.Config{
 		ImageCredentials: n.cfg.Images.Secrets,
 		NodeName:         n.cfg.NodeName, Addresses: []netip.Addr{n.address},
@@ -210,6 +214,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
 		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),
+		Eviction: evictions, PressureTaints: true, PodPidsLimit: n.cfg.Kubelet.podPidsLimit(),
 		ImagePulls: n.cfg.Kubelet.imagePulls(), MaxRestartPeriod: n.cfg.Kubelet.maxRestartPeriod(),
 		Shutdown: n.cfg.Kubelet.shutdownPeriods(), ShutdownName: n.in.ID,
 		Configuration: configuration, Metrics: n.metrics, Log: n.log,

@@ -25,6 +25,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
@@ -154,6 +155,7 @@ func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) 
 		Dir: in.Path("kubelet"), LogDir: in.Path("logs", "pods"), CgroupParent: in.CgroupParent(),
 		Client: client, Listeners: []net.Listener{listener}, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
+		Eviction:    eviction.DefaultPolicy(),
 		Metrics:     prometheus.NewRegistry(),
 	}, err
 }

@@ -67,35 +67,60 @@ func (h *Host) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
 	return has, info, nil
 }
 
-// Free returns how full the machine is: available memory, free bytes and
-// inodes of the filesystem that holds pods, and process identifiers in use.
+// Free returns how full the machine is: its memory, and its process identifiers.
+// Available is the memory that is free or holds file pages that were not used
+// lately, the working set is all other, as the upstream kubelet counts them.
 func (h *Host) Free() (stats.NodeStats, error) {
 	meminfo, err := h.meminfo()
 	if err != nil {
 		return stats.NodeStats{}, err
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(h.dir, &disk); err != nil {
-		return stats.NodeStats{}, &fs.PathError{Op: "statfs", Path: h.dir, Err: err}
-	}
-	maxPID, err := strconv.ParseInt(h.line("proc/sys/kernel/pid_max"), 10, 64)
+	maxPID, err := h.maxTasks()
 	if err != nil {
-		return stats.NodeStats{}, fmt.Errorf("read pid_max: %w", err)
+		return stats.NodeStats{}, err
 	}
 	tasks, err := h.tasks()
 	if err != nil {
 		return stats.NodeStats{}, err
 	}
+	whole := uint64(meminfo["MemTotal"])
+	available := min(uint64(meminfo["MemFree"]+meminfo["Inactive(file)"]), whole)
 	return stats.NodeStats{
-		Memory: &stats.MemoryStats{AvailableBytes: new(uint64(meminfo["MemAvailable"]))},
-		Fs: &stats.FsStats{
-			AvailableBytes: new(disk.Bavail * uint64(disk.Frsize)),
-			CapacityBytes:  new(disk.Blocks * uint64(disk.Frsize)),
-			InodesFree:     new(disk.Ffree),
-			Inodes:         new(disk.Files),
-		},
+		Memory: &stats.MemoryStats{AvailableBytes: &available, WorkingSetBytes: new(whole - available)},
 		Rlimit: &stats.RlimitStats{MaxPID: &maxPID, NumOfRunningProcesses: &tasks},
 	}, nil
+}
+
+// Filesystem returns how full the filesystem is that holds path, and which
+// device that is. Its capacity is without what is kept for root.
+func (h *Host) Filesystem(path string) (used stats.FsStats, device uint64, err error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(path, &disk); err != nil {
+		return stats.FsStats{}, 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	var file unix.Stat_t
+	if err := unix.Stat(path, &file); err != nil {
+		return stats.FsStats{}, 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stats.FsStats{
+		AvailableBytes: new(disk.Bavail * uint64(disk.Frsize)),
+		CapacityBytes:  new(blocks(&disk) * uint64(disk.Frsize)),
+		InodesFree:     new(disk.Ffree),
+		Inodes:         new(disk.Files),
+	}, file.Dev, nil
+}
+
+// maxTasks returns how many processes and threads there may be: the smaller of
+// two limits of the kernel's.
+func (h *Host) maxTasks() (int64, error) {
+	most, err := strconv.ParseInt(h.line("proc/sys/kernel/pid_max"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read pid_max: %w", err)
+	}
+	if threads, err := strconv.ParseInt(h.line("proc/sys/kernel/threads-max"), 10, 64); err == nil {
+		most = min(most, threads)
+	}
+	return most, nil
 }
 
 // meminfo reads /proc/meminfo into bytes.
@@ -105,7 +130,7 @@ func (h *Host) meminfo() (map[string]int64, error) {
 		return nil, err
 	}
 	values := parseMeminfo(content)
-	for _, key := range []string{"MemTotal", "MemAvailable"} {
+	for _, key := range []string{"MemTotal", "MemFree"} {
 		if values[key] == 0 {
 			return nil, fmt.Errorf("/proc/meminfo has no %s", key)
 		}

@@ -26,7 +26,7 @@ func fakeHost(t *testing.T, files map[string]string) *Host {
 }
 
 var files = map[string]string{
-	"proc/meminfo":                   "MemTotal:  2048 kB\nMemAvailable:  512 kB\nSwapTotal:  4 kB\nHugePages_Total:  3\n",
+	"proc/meminfo":                   "MemTotal:  2048 kB\nMemFree:  500 kB\nMemAvailable:  900 kB\nInactive(file):  12 kB\nSwapTotal:  4 kB\nHugePages_Total:  3\n",
 	"proc/loadavg":                   "0.00 0.01 0.05 1/234 5678\n",
 	"proc/sys/kernel/pid_max":        "32768\n",
 	"proc/sys/kernel/osrelease":      "6.1.0-test\n",
@@ -72,14 +72,28 @@ func TestFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := *free.Memory.AvailableBytes; got != 512<<10 {
-		t.Errorf("available memory = %d, want %d", got, 512<<10)
+	if got := [2]uint64{*free.Memory.AvailableBytes, *free.Memory.WorkingSetBytes}; got != [2]uint64{512 << 10, 1536 << 10} {
+		t.Errorf("available memory and working set = %v, want 512 KiB and the rest of 2 MiB", got)
 	}
 	if got := [2]int64{*free.Rlimit.NumOfRunningProcesses, *free.Rlimit.MaxPID}; got != [2]int64{234, 32768} {
 		t.Errorf("tasks and their bound = %v, want 234 of 32768", got)
 	}
-	if *free.Fs.CapacityBytes < *free.Fs.AvailableBytes {
-		t.Errorf("disk: %d free of %d", *free.Fs.AvailableBytes, *free.Fs.CapacityBytes)
+}
+
+func TestFilesystem(t *testing.T) {
+	dir := t.TempDir()
+	disk, device, err := New(dir).Filesystem(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *disk.CapacityBytes == 0 || *disk.CapacityBytes < *disk.AvailableBytes {
+		t.Errorf("%d bytes free of %d", *disk.AvailableBytes, *disk.CapacityBytes)
+	}
+	if _, proc, err := New(dir).Filesystem("/proc"); err != nil || proc == device {
+		t.Errorf("/proc is on device %d as is %s (%v)", proc, dir, err)
+	}
+	if _, _, err := New(dir).Filesystem(filepath.Join(dir, "none")); err == nil {
+		t.Error("a folder that is not there has a filesystem")
 	}
 }
 

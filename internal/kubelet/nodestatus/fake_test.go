@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -225,10 +224,10 @@ func (f *fakeRuntime) Status(ctx context.Context) (*runtimeapi.StatusResponse, e
 	}, nil
 }
 
-// fakeMachine is a machine whose disk can be filled.
+// fakeMachine is a machine that can get low on something.
 type fakeMachine struct {
-	mu       sync.Mutex
-	diskFree uint64
+	mu  sync.Mutex
+	low []v1.NodeConditionType
 }
 
 func (f *fakeMachine) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
@@ -239,14 +238,24 @@ func (f *fakeMachine) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
 	}, v1.NodeSystemInfo{KernelVersion: "6.1", BootID: "b"}, nil
 }
 
-func (f *fakeMachine) Free() (stats.NodeStats, error) {
+func (f *fakeMachine) pressure() []v1.NodeConditionType {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return stats.NodeStats{
-		Memory: &stats.MemoryStats{AvailableBytes: new(uint64(1 << 30))},
-		Fs:     &stats.FsStats{AvailableBytes: new(f.diskFree), CapacityBytes: new(uint64(1000)), InodesFree: new(uint64(0)), Inodes: new(uint64(0))},
-		Rlimit: &stats.RlimitStats{MaxPID: new(int64(1000)), NumOfRunningProcesses: new(int64(100))},
-	}, nil
+	return f.low
+}
+
+func (f *fakeMachine) setPressure(low ...v1.NodeConditionType) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.low = low
+}
+
+// withheld keeps 100 MiB of memory and a tenth of the disk.
+func withheld(capacity v1.ResourceList) v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceMemory:           resource.MustParse("100Mi"),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(capacity.StorageEphemeral().Value()/10, resource.BinarySI),
+	}
 }
 
 // rig is a Reporter among fakes.
@@ -259,11 +268,11 @@ type rig struct {
 
 func newRig() *rig {
 	api := &fakeAPI{}
-	r := &rig{api: api, runtime: &fakeRuntime{network: true}, machine: &fakeMachine{diskFree: 500}}
+	r := &rig{api: api, runtime: &fakeRuntime{network: true}, machine: &fakeMachine{}}
 	r.cfg = Config{
 		Node: "n1", Nodes: api, Leases: fakeLeases{api}, Runtime: r.runtime, Machine: r.machine, Events: api,
 		Log: slog.New(slog.DiscardHandler), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-		KubeletPort: 10250, Version: "v1.37.2",
+		KubeletPort: 10250, Version: "v1.37.2", Pressure: r.machine.pressure, Withheld: withheld,
 	}
 	return r
 }

@@ -1,7 +1,7 @@
 // Package nodestatus keeps the API's picture of this machine true: it
 // registers the Node, reports its status and renews its lease.
 //
-// It reads the runtime's own report, the machine and how full it is; it writes
+// It reads the runtime's own report, the machine and what it is low on; it writes
 // one Node and one Lease. Two goroutines run: one looks and reports, one renews
 // the lease, so that a runtime that hangs makes the node not ready but never
 // makes it look dead. What the last look saw may be asked from any goroutine.
@@ -27,7 +27,6 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/wake"
 )
@@ -41,7 +40,6 @@ type runtime interface {
 // machine is what we run on. Its answers are the caller's to keep.
 type machine interface {
 	Machine() (v1.ResourceList, v1.NodeSystemInfo, error)
-	Free() (stats.NodeStats, error)
 }
 
 // nodes is the part of the API's Node client that is used.
@@ -87,8 +85,18 @@ type Config struct {
 	Labels      map[string]string // on top of hostname, OS and architecture; default: none
 	Taints      []v1.Taint        // put on a node that we create, never on one that exists; default: none
 	MaxPods     int64             // default: 110
-	Reserved    v1.ResourceList   // kept from pods, on top of the eviction thresholds; default: nothing
+	Reserved    v1.ResourceList   // kept from pods, on top of what is withheld; default: nothing
 	Checks      []Check           // default: none
+
+	// Pressure returns which of MemoryPressure, DiskPressure and PIDPressure the
+	// node has. It must not block. Default: none.
+	Pressure func() []v1.NodeConditionType
+	// Withheld returns what of a capacity is kept from pods so that pressure does
+	// not come of what they ask for. Default: nothing.
+	Withheld func(capacity v1.ResourceList) v1.ResourceList
+	// PressureTaints keeps, by taints, new pods from a node that has pressure. It
+	// is for a node without a node lifecycle controller, whose work that is.
+	PressureTaints bool
 
 	LookPeriod      time.Duration // between looks at the runtime; default: 5s
 	StartPeriod     time.Duration // the same until the node is ready; default: 200ms
@@ -106,6 +114,12 @@ func (c Config) withDefaults() Config {
 	c.ReportFrequency = cmp.Or(c.ReportFrequency, 5*time.Minute)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, 40*time.Second)
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
+	if c.Pressure == nil {
+		c.Pressure = func() []v1.NodeConditionType { return nil }
+	}
+	if c.Withheld == nil {
+		c.Withheld = func(v1.ResourceList) v1.ResourceList { return nil }
+	}
 	return c
 }
 
@@ -275,6 +289,9 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 	} else if err != nil {
 		return false, fmt.Errorf("get node: %w", err)
 	}
+	if node, err = r.taint(callCtx, node); err != nil {
+		return false, err
+	}
 	wanted := node.DeepCopy()
 	told, err := r.fill(wanted)
 	if err != nil {
@@ -314,14 +331,10 @@ func (r *Reporter) fill(node *v1.Node) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the machine: %w", err)
 	}
-	free, err := r.cfg.Machine.Free()
-	if err != nil {
-		return nil, fmt.Errorf("read how full the machine is: %w", err)
-	}
 	r.mu.Lock()
 	seen := r.mu.look
 	r.mu.Unlock()
-	f := facts{now: metav1.Now(), has: has, info: info, free: free, notReady: r.notReady()}
+	f := facts{now: metav1.Now(), has: has, info: info, pressure: r.cfg.Pressure(), notReady: r.notReady()}
 	f.info.ContainerRuntimeVersion, f.info.KubeletVersion = seen.version, r.cfg.Version
 	f.handlers, f.features = seen.handlers, seen.features
 	return apply(&node.Status, r.cfg, f), nil

@@ -101,7 +101,7 @@ func TestConditionsFollow(t *testing.T) {
 		after time.Duration
 	}{
 		{
-			"disk fills", func(r *rig) { r.machine.mu.Lock(); r.machine.diskFree = 99; r.machine.mu.Unlock() },
+			"disk fills", func(r *rig) { r.machine.setPressure(v1.NodeDiskPressure) },
 			v1.NodeDiskPressure,
 			v1.NodeCondition{Status: v1.ConditionTrue, Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"},
 			11 * time.Second,
@@ -241,6 +241,48 @@ func TestSurvivesTheAPI(t *testing.T) {
 	})
 }
 
+// TestPressureTaints holds that a node is tainted while it has pressure, where
+// that is our work, and that others' taints stay.
+func TestPressureTaints(t *testing.T) {
+	theirs := v1.Taint{Key: "theirs", Effect: v1.TaintEffectNoSchedule}
+	taint := func(key string) v1.Taint { return v1.Taint{Key: key, Effect: v1.TaintEffectNoSchedule} }
+	for name, test := range map[string]struct {
+		ours   bool
+		during []v1.Taint
+	}{
+		"ours":           {true, []v1.Taint{theirs, taint("node.kubernetes.io/disk-pressure"), taint("node.kubernetes.io/memory-pressure")}},
+		"a controller's": {false, []v1.Taint{theirs}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rig := newRig()
+				rig.cfg.Taints, rig.cfg.PressureTaints = []v1.Taint{theirs}, test.ours
+				reporter := rig.start(t)
+				after(20 * time.Second)
+				patches := rig.api.count("patch node")
+				if patches != 0 {
+					t.Errorf("%d patches without pressure", patches)
+				}
+				rig.machine.setPressure(v1.NodeDiskPressure, v1.NodeMemoryPressure)
+				reporter.Poke()
+				after(time.Minute)
+				if diff := cmp.Diff(test.during, reporter.Node().Spec.Taints); diff != "" {
+					t.Errorf("under pressure (-want +got):\n%s", diff)
+				}
+				if got := rig.api.count("patch node"); test.ours && got != 1 {
+					t.Errorf("%d patches in a minute of pressure, want 1", got)
+				}
+				rig.machine.setPressure()
+				reporter.Poke()
+				after(time.Second)
+				if diff := cmp.Diff([]v1.Taint{theirs}, reporter.Node().Spec.Taints); diff != "" {
+					t.Errorf("after it (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 func TestAllocatable(t *testing.T) {
 	rig := newRig()
 	has, _, err := rig.machine.Machine()
@@ -262,7 +304,7 @@ func TestAllocatable(t *testing.T) {
 	reserved[v1.ResourceCPU] = half
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			free := allocatable(tt.has, reserved)
+			free := allocatable(tt.has, reserved, withheld(tt.has))
 			got := [3]int64{free.Cpu().MilliValue(), free.Memory().Value(), free.StorageEphemeral().Value()}
 			if got != tt.want {
 				t.Errorf("allocatable = %v, want %v", got, tt.want)

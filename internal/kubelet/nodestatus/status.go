@@ -13,16 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-)
-
-// The hard eviction thresholds that the upstream kubelet has by default. What
-// lies below them is not for pods.
-const (
-	memoryThreshold = 100 << 20 // bytes
-	diskThreshold   = 10        // percent of bytes
-	inodeThreshold  = 5         // percent of inodes
-	pidThreshold    = 5         // percent of identifiers; upstream has no default and never reports pressure
 )
 
 // facts is all that a status is computed from.
@@ -30,7 +20,7 @@ type facts struct {
 	now      metav1.Time
 	has      v1.ResourceList
 	info     v1.NodeSystemInfo
-	free     stats.NodeStats
+	pressure []v1.NodeConditionType // of the three, those that the node has
 	notReady []error
 	handlers []v1.NodeRuntimeHandler
 	features *v1.NodeFeatures
@@ -49,7 +39,7 @@ func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
 		status.Allocatable = v1.ResourceList{}
 	}
 	maps.Copy(status.Capacity, capacity)
-	maps.Copy(status.Allocatable, allocatable(status.Capacity, cfg.Reserved))
+	maps.Copy(status.Allocatable, allocatable(status.Capacity, cfg.Reserved, cfg.Withheld(status.Capacity)))
 	status.Addresses = nil
 	for _, ip := range cfg.Addresses {
 		status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
@@ -70,7 +60,7 @@ func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
 }
 
 // allocatable is what pods may ask for of a capacity.
-func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
+func allocatable(capacity, reserved, withheld v1.ResourceList) v1.ResourceList {
 	free := capacity.DeepCopy()
 	take := func(name v1.ResourceName, amount resource.Quantity) {
 		left, ok := free[name]
@@ -83,12 +73,11 @@ func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
 		}
 		free[name] = left
 	}
-	for name, amount := range reserved {
-		take(name, amount)
+	for _, list := range []v1.ResourceList{reserved, withheld} {
+		for name, amount := range list {
+			take(name, amount)
+		}
 	}
-	take(v1.ResourceMemory, *resource.NewQuantity(memoryThreshold, resource.BinarySI))
-	disk := capacity[v1.ResourceEphemeralStorage]
-	take(v1.ResourceEphemeralStorage, *resource.NewQuantity(disk.Value()/100*diskThreshold, resource.BinarySI))
 	for name, amount := range capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			take(v1.ResourceMemory, amount) // the kernel took them out of it already
@@ -107,13 +96,13 @@ type condition struct {
 // upstream kubelet orders them.
 func conditions(f facts) []condition {
 	all := []condition{
-		pressure(v1.NodeMemoryPressure, lowMemory(f.free),
+		pressure(v1.NodeMemoryPressure, f.pressure,
 			"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory",
 			"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"),
-		pressure(v1.NodeDiskPressure, lowDisk(f.free),
+		pressure(v1.NodeDiskPressure, f.pressure,
 			"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure",
 			"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"),
-		pressure(v1.NodePIDPressure, lowPIDs(f.free),
+		pressure(v1.NodePIDPressure, f.pressure,
 			"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID",
 			"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"),
 		ready(f.notReady),
@@ -126,9 +115,9 @@ func conditions(f facts) []condition {
 
 // pressure is one of the three pressure conditions; the words are the upstream
 // kubelet's: reason, message and event where there is pressure, then where not.
-func pressure(kind v1.NodeConditionType, is bool, words ...string) condition {
+func pressure(kind v1.NodeConditionType, has []v1.NodeConditionType, words ...string) condition {
 	status := v1.ConditionTrue
-	if !is {
+	if !slices.Contains(has, kind) {
 		status = v1.ConditionFalse
 		words = words[3:]
 	}
@@ -144,31 +133,6 @@ func ready(notReady []error) condition {
 	return condition{v1.NodeCondition{
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
 	}, "NodeReady"}
-}
-
-func lowMemory(free stats.NodeStats) bool {
-	return free.Memory != nil && free.Memory.AvailableBytes != nil && *free.Memory.AvailableBytes < memoryThreshold
-}
-
-func lowDisk(free stats.NodeStats) bool {
-	disk := free.Fs
-	return disk != nil && (below(disk.AvailableBytes, disk.CapacityBytes, diskThreshold) ||
-		below(disk.InodesFree, disk.Inodes, inodeThreshold))
-}
-
-func lowPIDs(free stats.NodeStats) bool {
-	if free.Rlimit == nil || free.Rlimit.MaxPID == nil || free.Rlimit.NumOfRunningProcesses == nil {
-		return false
-	}
-	whole := *free.Rlimit.MaxPID
-	left := whole - *free.Rlimit.NumOfRunningProcesses
-	return left < whole*pidThreshold/100
-}
-
-// below compares a part with a percentage of the whole. A filesystem without a
-// fixed number of inodes says 0 of 0, which is not low.
-func below(part, whole *uint64, percent uint64) bool {
-	return part != nil && whole != nil && *whole > 0 && *part < *whole/100*percent
 }
 
 // setCondition puts a condition into a status, keeping the time of its last

@@ -42,6 +42,9 @@ type Node struct {
 	// asks for is judged.
 	Node     *v1.Node
 	Features Features
+	// Pressure are those of MemoryPressure, DiskPressure and PIDPressure that the
+	// node has, whatever is registered.
+	Pressure []v1.NodeConditionType
 	// UnsafeSysctls are settings that pods may use beside the safe ones; a name
 	// ending in * stands for all that begin like it.
 	UnsafeSysctls []string
@@ -51,7 +54,7 @@ type Node struct {
 // are the pods that hold resources here, without pod itself and without those
 // that have ended.
 func Admit(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
-	judges := []judge{identity, supported, platform, sysctls, apparmor, ports}
+	judges := []judge{identity, supported, pressure, platform, sysctls, apparmor, ports}
 	if n.Node != nil {
 		judges = append(judges, groups, resources, placement, taints)
 	}

@@ -40,6 +40,10 @@ func takesPort(port int32, ip string, protocol v1.Protocol) func(*v1.Pod) {
 	}
 }
 
+func under(pressure ...v1.NodeConditionType) func(*Node) {
+	return func(n *Node) { n.Pressure = pressure }
+}
+
 func TestAdmit(t *testing.T) {
 	evict := v1.Taint{Key: "gone", Value: "soon", Effect: v1.TaintEffectNoExecute}
 	tests := map[string]struct {
@@ -48,6 +52,47 @@ func TestAdmit(t *testing.T) {
 		others []*v1.Pod
 		want   *Refusal
 	}{
+		"memory is low, none is asked for": {
+			node: under(v1.NodeMemoryPressure),
+			want: &Refusal{"Evicted", "The node had condition: [MemoryPressure]. "},
+		},
+		"memory is low, some is asked for": {pod: asks("memory", "64Mi"), node: under(v1.NodeMemoryPressure)},
+		"memory is low, which is tolerated": {
+			pod: func(p *v1.Pod) {
+				p.Spec.Tolerations = []v1.Toleration{{Key: "node.kubernetes.io/memory-pressure", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
+			},
+			node: under(v1.NodeMemoryPressure),
+		},
+		"memory is low, something else is tolerated": {
+			pod: func(p *v1.Pod) {
+				p.Spec.Tolerations = []v1.Toleration{{Key: "node.kubernetes.io/disk-pressure", Operator: v1.TolerationOpExists}}
+			},
+			node: under(v1.NodeMemoryPressure),
+			want: &Refusal{"Evicted", "The node had condition: [MemoryPressure]. "},
+		},
+		"the disk is low": {
+			pod: asks("memory", "64Mi"), node: under(v1.NodeDiskPressure),
+			want: &Refusal{"Evicted", "The node had condition: [DiskPressure]. "},
+		},
+		"the disk is low, which is tolerated": {
+			pod:  func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
+			node: under(v1.NodeDiskPressure),
+			want: &Refusal{"Evicted", "The node had condition: [DiskPressure]. "},
+		},
+		"process identifiers and memory are low": {
+			pod: asks("memory", "64Mi"), node: under(v1.NodeMemoryPressure, v1.NodePIDPressure),
+			want: &Refusal{"Evicted", "The node had condition: [MemoryPressure PIDPressure]. "},
+		},
+		"the disk is low, the pod is critical": {
+			pod: func(p *v1.Pod) { p.Spec.Priority = new(int32(2_000_000_000)) }, node: under(v1.NodeDiskPressure),
+		},
+		"the disk is low, the pod is important": {
+			pod: func(p *v1.Pod) { p.Spec.Priority = new(int32(1_999_999_999)) }, node: under(v1.NodeDiskPressure),
+			want: &Refusal{"Evicted", "The node had condition: [DiskPressure]. "},
+		},
+		"the disk is low, the pod is static": {
+			pod: func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }, node: under(v1.NodeDiskPressure),
+		},
 		"fits":      {pod: asks("cpu", "500m", "memory", "64Mi")},
 		"fits just": {pod: asks("cpu", "1500m"), others: []*v1.Pod{newPod("o", asks("cpu", "500m"))}},
 		"too much CPU": {

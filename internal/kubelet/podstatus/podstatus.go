@@ -295,7 +295,7 @@ func (e *entry) previous(pod *v1.Pod) *v1.PodStatus {
 	switch {
 	case e.pod != nil:
 		return &e.status
-	case e.api != nil && !e.fresh && !(staticpod.IsStatic(pod) && endedByNode(&e.api.Status)):
+	case e.api != nil && !e.fresh && (!staticpod.IsStatic(pod) || !endedByNode(&e.api.Status)):
 		return &e.api.Status
 	default:
 		return &pod.Status

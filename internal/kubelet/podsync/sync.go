@@ -145,6 +145,25 @@ func (s *Syncer) SyncTerminated(ctx context.Context, pod *v1.Pod, status *observ
 	return nil
 }
 
+// RemoveFinished removes what the runtime and the disk still have of pods that
+// have ended, their logs too, to make room. It is for pods that SyncTerminated
+// has been done for, and may run beside anything.
+func (s *Syncer) RemoveFinished(ctx context.Context, pods []*v1.Pod) error {
+	var errs []error
+	for _, pod := range pods {
+		status, err := s.cfg.Runtime.Inspect(ctx, pod.UID)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if status.Running() {
+			continue // it was put back
+		}
+		errs = append(errs, s.removeAll(ctx, status), s.cfg.Folders.RemoveLogs(pod.Namespace, pod.Name, pod.UID))
+	}
+	return errors.Join(errs...)
+}
+
 // SyncOrphan stops and removes a pod that only the runtime knows.
 func (s *Syncer) SyncOrphan(ctx context.Context, orphan observed.Pod) error {
 	status, err := s.cfg.Runtime.Inspect(ctx, orphan.UID)

@@ -22,6 +22,12 @@ func setPriority(p *corev1.Pod) {
 	}
 }
 
+// IsCritical reports whether a pod, static or not, has the priority of what a
+// node or a cluster cannot do without.
+func IsCritical(pod *corev1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= scheduling.SystemCriticalPriority
+}
+
 // PriorityWarning says what a pod's priority and its class come to where that
 // is not what they seem to say; "" if it is. As in the upstream kubelet it is a
 // matter of telling, and the pod runs.
