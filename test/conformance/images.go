@@ -20,7 +20,11 @@ import (
 type Programs struct {
 	Agnhost    string // upstream's program of most test images, static
 	NoNewPrivs string // upstream's program of the image nonewprivs, static
+	Fetch      string // stands in for curl and wget
 	Busybox    string // a static busybox: the host's
+	// Certificate is the folder of localhost.crt and localhost.key, which
+	// agnhost serves TLS with.
+	Certificate string
 }
 
 // registry is where upstream's tests have their images from.
@@ -30,7 +34,7 @@ const registry = "registry.k8s.io/e2e-test-images/"
 // far as the tests look with what upstream's images hold. Debian's busybox, a
 // static program, stands in for the distributions below them.
 func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
-	box, err := boxFiles(ctx, p.Busybox)
+	box, err := boxFiles(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -43,17 +47,25 @@ func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
 		return nil, err
 	}
 	nnp.Mode |= fs.ModeSetuid | fs.ModeSetgid
+	var cert [2]ociimage.File
+	for i, name := range []string{"localhost.crt", "localhost.key"} {
+		content, err := os.ReadFile(filepath.Join(p.Certificate, name))
+		if err != nil {
+			return nil, err
+		}
+		cert[i] = ociimage.File{Mode: 0o644, Content: content}
+	}
 	with := func(more map[string]ociimage.File) map[string]ociimage.File {
 		files := maps.Clone(box)
 		maps.Copy(files, more)
 		return files
 	}
 	agnhostFiles := with(map[string]ociimage.File{
-		"/agnhost":   agnhost,
-		"/agnhost-2": link("agnhost"),
-		"/uploads":   folder(0o755),
-		"/bin/curl":  text(0o755, curl),
-		"/bin/bash":  text(0o755, "#!/bin/sh\nexec /bin/sh \"$@\"\n"),
+		"/agnhost":       agnhost,
+		"/agnhost-2":     link("agnhost"),
+		"/uploads":       folder(0o755),
+		"/localhost.crt": cert[0], "/localhost.key": cert[1],
+		"/bin/bash": text(0o755, "#!/bin/sh\nexec /bin/sh \"$@\"\n"),
 		"/etc/passwd": text(0o644, passwd+
 			"user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n"),
 		"/etc/group": text(0o644, group+
@@ -94,49 +106,40 @@ now=$EPOCHREALTIME
 part=${now#*.}
 exec date -u -d @${now%.*} +%T.${part%???}
 `
-	// The options that upstream's tests give: -q -s -g --connect-timeout N -o FILE.
-	curl = `#!/bin/sh
-out=-
-while [ $# -gt 0 ]; do
-	case $1 in
-	--connect-timeout|--max-time) shift; limit="-T $1" ;;
-	-o) shift; out=$1 ;;
-	-*) ;;
-	*) url=$1 ;;
-	esac
-	shift
-done
-exec wget -q $limit -O "$out" "$url"
-`
 )
 
 // boxFiles returns the files of an image with busybox in it, under the name of
 // each of its programs.
-func boxFiles(ctx context.Context, busybox string) (map[string]ociimage.File, error) {
-	box, err := program(busybox)
+func boxFiles(ctx context.Context, p Programs) (map[string]ociimage.File, error) {
+	box, err := program(p.Busybox)
 	if err != nil {
 		return nil, err
 	}
-	names, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	fetch, err := program(p.Fetch)
 	if err != nil {
-		return nil, fmt.Errorf("programs in %s: %w", busybox, err)
+		return nil, err
+	}
+	names, err := exec.CommandContext(ctx, p.Busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("programs in %s: %w", p.Busybox, err)
 	}
 	files := map[string]ociimage.File{
-		"/bin/busybox":       box,
-		"/bin/nmeter":        text(0o755, nmeter),
-		"/usr/bin":           link("../bin"),
-		"/usr/sbin":          link("../bin"),
-		"/sbin":              link("bin"),
-		"/root":              folder(0o700),
-		"/home":              folder(0o755),
-		"/tmp":               folder(0o777 | fs.ModeSticky),
-		"/var/tmp":           folder(0o777 | fs.ModeSticky),
-		"/etc/passwd":        text(0o644, passwd),
-		"/etc/group":         text(0o644, group),
-		"/etc/nsswitch.conf": text(0o644, "hosts: files dns\n"),
+		"/bin/busybox": box,
+		"/bin/nmeter":  text(0o755, nmeter),
+		"/bin/curl":    fetch,
+		"/bin/wget":    link("curl"),
+		"/usr/bin":     link("../bin"),
+		"/usr/sbin":    link("../bin"),
+		"/sbin":        link("bin"),
+		"/root":        folder(0o700),
+		"/home":        folder(0o755),
+		"/tmp":         folder(0o777 | fs.ModeSticky),
+		"/var/tmp":     folder(0o777 | fs.ModeSticky),
+		"/etc/passwd":  text(0o644, passwd),
+		"/etc/group":   text(0o644, group),
 	}
 	for name := range strings.FieldsSeq(string(names)) {
-		if name != "busybox" {
+		if _, ours := files["/bin/"+name]; !ours {
 			files["/bin/"+name] = link("busybox")
 		}
 	}

@@ -60,6 +60,7 @@ func (s *Suite) Run(ctx context.Context, n *Node, specs []Spec) (ran []Spec, tro
 	all, trouble, err := s.ginkgo(ctx, "run", env, options, []string{
 		"--host=" + n.host, "--bearer-token=" + n.token, "--node-name=" + nodeName,
 		"--container-runtime-endpoint=" + n.endpoint, "--prepull-images=false",
+		"--config-dir=" + filepath.Join(s.Dir, "kubelet.conf.d"),
 	})
 	for _, spec := range all {
 		if wanted[spec.Name] {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -81,4 +82,30 @@ func parseRow(text string) (*Row, error) {
 	}
 	row.pattern = pattern
 	return row, nil
+}
+
+// CountTable returns how many rows of each group pass and how many are out, as a
+// table of Markdown.
+func CountTable(rows []*Row) string {
+	var text strings.Builder
+	text.WriteString("| group | tests | pass | out |\n|---|---|---|---|\n")
+	line := func(name string, of []*Row) {
+		out := 0
+		for _, r := range of {
+			if r.Out != "" {
+				out++
+			}
+		}
+		fmt.Fprintf(&text, "| %s | %d | %d | %d |\n", name, len(of), len(of)-out, out)
+	}
+	for rest := rows; len(rest) > 0; {
+		n := slices.IndexFunc(rest, func(r *Row) bool { return r.Group != rest[0].Group })
+		if n < 0 {
+			n = len(rest)
+		}
+		line(rest[0].Group, rest[:n])
+		rest = rest[n:]
+	}
+	line("all", rows)
+	return text.String()
 }

@@ -176,7 +176,8 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 		err = errors.Join(err, n.Remove(context.WithoutCancel(ctx), filepath.Join(f.out, "node.log")), os.RemoveAll(root))
 	}()
 	images, err := conformance.Images(ctx, conformance.Programs{
-		Agnhost: filepath.Join(tools, "agnhost"), NoNewPrivs: filepath.Join(tools, "nonewprivs"), Busybox: "/bin/busybox",
+		Agnhost: filepath.Join(tools, "agnhost"), NoNewPrivs: filepath.Join(tools, "nonewprivs"), Fetch: filepath.Join(tools, "fetch"),
+		Busybox: "/bin/busybox", Certificate: tools,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -10,4 +10,6 @@ go build -ldflags '-s -w' -o "$out/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
 for program in agnhost nonewprivs; do
 	go build -ldflags '-s -w' -o "$out/$program" "k8s.io/kubernetes/test/images/$program"
 done
+install -m 0644 "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.{crt,key} "$out"
+(cd ../../.. && go build -ldflags '-s -w' -o "$out/fetch" ./test/conformance/fetch)
 go test -c -ldflags '-s -w' -o "$out/e2e_node.test" k8s.io/kubernetes/test/e2e_node
