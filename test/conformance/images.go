@@ -20,6 +20,7 @@ import (
 type Programs struct {
 	Agnhost    string // upstream's program of most test images, static
 	NoNewPrivs string // upstream's program of the image nonewprivs, static
+	Pause      string // Holdfast's demo program, static
 	Fetch      string // stands in for curl and wget
 	Busybox    string // a static busybox: the host's
 	// Certificate is the folder of localhost.crt and localhost.key, which
@@ -27,8 +28,8 @@ type Programs struct {
 	Certificate string
 }
 
-// registry is where upstream's tests have their images from.
-const registry = "registry.k8s.io/e2e-test-images/"
+// upstreams is where upstream's tests have their images from.
+const upstreams = "registry.k8s.io/e2e-test-images/"
 
 // Images returns the images that the tests name, under upstream's names and as
 // far as the tests look with what upstream's images hold. Debian's busybox, a
@@ -55,6 +56,19 @@ func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
 		}
 		cert[i] = ociimage.File{Mode: 0o644, Content: content}
 	}
+	demo, err := program(p.Pause)
+	if err != nil {
+		return nil, err
+	}
+	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	pause := ociimage.Image{
+		Refs:  []string{"registry.k8s.io/pause:3.10.2"},
+		Files: map[string]ociimage.File{"/pause": demo}, Entrypoint: []string{"/pause", "pause"}, Env: path, User: "65535:65535",
+	}
+	private, err := registryFiles("pause", "testing", pause)
+	if err != nil {
+		return nil, err
+	}
 	with := func(more map[string]ociimage.File) map[string]ociimage.File {
 		files := maps.Clone(box)
 		maps.Copy(files, more)
@@ -71,28 +85,25 @@ func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
 		"/etc/group": text(0o644, group+
 			"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
 	})
-	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	maps.Copy(agnhostFiles, private)
 	return []ociimage.Image{
 		{
-			Refs:  []string{registry + "agnhost:2.66.1", registry + "agnhost:2.55"},
+			Refs:  []string{upstreams + "agnhost:2.66.1", upstreams + "agnhost:2.55"},
 			Files: agnhostFiles, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: path,
 		},
-		{Refs: []string{registry + "busybox:1.37.0-2"}, Files: box, Cmd: []string{"sh"}, Env: path},
-		{Refs: []string{registry + "glibc-dns-testing:2.1.1"}, Files: with(nil), Cmd: []string{"sh"}, Env: path},
-		{Refs: []string{registry + "nonroot:1.5"}, Files: box, Cmd: []string{"sh"}, Env: path, User: "1234"},
+		{Refs: []string{upstreams + "busybox:1.37.0-2"}, Files: box, Cmd: []string{"sh"}, Env: path},
+		{Refs: []string{upstreams + "glibc-dns-testing:2.1.1"}, Files: with(nil), Cmd: []string{"sh"}, Env: path},
+		{Refs: []string{upstreams + "nonroot:1.5"}, Files: box, Cmd: []string{"sh"}, Env: path, User: "1234"},
 		{
-			Refs: []string{registry + "nonewprivs:1.4"}, Files: with(map[string]ociimage.File{"/usr/local/bin/nnp": nnp}),
+			Refs: []string{upstreams + "nonewprivs:1.4"}, Files: with(map[string]ociimage.File{"/usr/local/bin/nnp": nnp}),
 			Cmd: []string{"nnp"}, Env: path,
 		},
 		{ // what the tests want of nginx is a server on its port
-			Refs:  []string{registry + "nginx:1.27.0-2", registry + "nginx:1.28.0-2"},
+			Refs:  []string{upstreams + "nginx:1.27.0-2", upstreams + "nginx:1.28.0-2"},
 			Files: with(map[string]ociimage.File{"/agnhost": agnhost}),
 			Cmd:   []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}, Env: path,
 		},
-		{
-			Refs:  []string{"registry.k8s.io/pause:3.10.2"},
-			Files: map[string]ociimage.File{"/pause": agnhost}, Entrypoint: []string{"/pause", "pause"}, Env: path, User: "65535:65535",
-		},
+		pause,
 	}, nil
 }
 

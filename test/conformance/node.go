@@ -26,6 +26,8 @@ const nodeName = "conformance"
 type Node struct {
 	Binary string // holdfast
 	Root   string // its root folder, empty
+	// Mirror is the URL of a registry that has upstream's images.
+	Mirror string
 	// NoHealth is for a second node on a machine: it has no port of health, and
 	// tests that stop it fail.
 	NoHealth bool
@@ -63,6 +65,9 @@ func (n *Node) writeConfig(kubelet map[string]any) (path string, err error) {
 		"apiVersion": "holdfast.dev/v1alpha1", "kind": "NodeConfiguration",
 		"nodeName": nodeName, "apiPort": 0, "kubeletPort": 0,
 		"kubelet": section,
+		"images": map[string]any{"mirrors": []any{map[string]any{
+			"registry": "registry.k8s.io", "endpoints": []any{map[string]any{"url": n.Mirror}},
+		}}},
 	})
 	if err != nil {
 		return "", err

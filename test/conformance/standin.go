@@ -50,7 +50,7 @@ func (n *Node) standIn(program string) ([]string, error) {
 	}
 	return []string{
 		"PATH=" + dir + ":" + os.Getenv("PATH"),
-		standInEnv + "=" + n.Binary + ":" + n.Root,
+		standInEnv + "=" + strings.Join([]string{n.Binary, n.Root, n.Mirror}, " "),
 	}, nil
 }
 
@@ -65,8 +65,11 @@ func StandIn(ctx context.Context, argv []string, stdout io.Writer) (asked bool, 
 		}
 		return true, syscall.Exec(path, argv[1:], os.Environ())
 	case name == "systemctl" && len(argv) > 1:
-		binary, root, _ := strings.Cut(os.Getenv(standInEnv), ":")
-		return true, (&Node{Binary: binary, Root: root}).systemctl(ctx, argv[1], stdout)
+		of := strings.Fields(os.Getenv(standInEnv))
+		if len(of) != 3 {
+			return true, fmt.Errorf("systemctl: %s does not say for which node", standInEnv)
+		}
+		return true, (&Node{Binary: of[0], Root: of[1], Mirror: of[2]}).systemctl(ctx, argv[1], stdout)
 	default:
 		return false, nil
 	}

@@ -35,7 +35,7 @@ type flags struct {
 	groups, focus, out, root string
 	procs                    int
 	timeout                  time.Duration
-	all, keep, quick         bool
+	all, keep, quick, counts bool
 }
 
 func main() {
@@ -59,6 +59,7 @@ func parse() flags {
 	flag.IntVar(&f.procs, "procs", 8, "tests at once")
 	flag.DurationVar(&f.timeout, "timeout", 3*time.Hour, "for all tests together")
 	flag.BoolVar(&f.all, "all", false, "run those too that the table has as out")
+	flag.BoolVar(&f.counts, "counts", false, "only print the table's counts, for docs/conformance.md")
 	flag.BoolVar(&f.quick, "quick", false, "leave out the slow ones, which take minutes each")
 	flag.StringVar(&f.root, "root", "", "root folder of a node that an earlier run kept; it stays (default a new node)")
 	flag.BoolVar(&f.keep, "keep", false, "leave the node running, and say how to remove it")
@@ -73,6 +74,10 @@ func parse() flags {
 func run(ctx context.Context, f flags) (err error) {
 	rows, err := selectRows(f)
 	if err != nil {
+		return err
+	}
+	if f.counts {
+		_, err := fmt.Fprint(os.Stdout, conformance.CountTable(rows))
 		return err
 	}
 	if f.out, err = filepath.Abs(f.out); err != nil {
@@ -152,8 +157,20 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 	if err != nil {
 		return nil, nil, err
 	}
+	images, err := conformance.Images(ctx, conformance.Programs{
+		Agnhost: filepath.Join(tools, "agnhost"), NoNewPrivs: filepath.Join(tools, "nonewprivs"), Fetch: filepath.Join(tools, "fetch"),
+		Pause: filepath.Join("bin", "runtime", "demo"), Busybox: "/bin/busybox", Certificate: tools,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	mirror, err := conformance.Mirror(images)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer mirror.Close()
 	if f.root != "" {
-		n := &conformance.Node{Binary: binary, Root: f.root}
+		n := &conformance.Node{Binary: binary, Root: f.root, Mirror: mirror.URL}
 		if err := n.Connect(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -164,7 +181,7 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 		return nil, nil, err
 	}
 	fmt.Fprintf(os.Stderr, "starting a node in %s\n", root)
-	n := &conformance.Node{Binary: binary, Root: root, NoHealth: !conformance.HealthPortFree()}
+	n := &conformance.Node{Binary: binary, Root: root, Mirror: mirror.URL, NoHealth: !conformance.HealthPortFree()}
 	if n.NoHealth {
 		fmt.Fprintln(os.Stderr, "another run goes on here: tests that stop the node will fail")
 	}
@@ -175,13 +192,6 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 		}
 		err = errors.Join(err, n.Remove(context.WithoutCancel(ctx), filepath.Join(f.out, "node.log")), os.RemoveAll(root))
 	}()
-	images, err := conformance.Images(ctx, conformance.Programs{
-		Agnhost: filepath.Join(tools, "agnhost"), NoNewPrivs: filepath.Join(tools, "nonewprivs"), Fetch: filepath.Join(tools, "fetch"),
-		Busybox: "/bin/busybox", Certificate: tools,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
 	if err := n.Start(ctx, images); err != nil {
 		return nil, nil, err
 	}
