@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 	"github.com/holdfast-dev/holdfast/internal/registries"
+	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
 
 // ConfigAPIVersion and ConfigKind head a configuration file.
@@ -90,6 +91,11 @@ type Config struct {
 	// Images says how registries are reached: mirrors, credentials, proxies.
 	Images registries.Config `json:"images,omitzero"`
 
+	// RuntimeHandlers are ways to run pods beside the bundled runc, which
+	// RuntimeClasses name. Default: none. Not for a runtime that is there already:
+	// its own configuration says it.
+	RuntimeHandlers []runtimehost.Handler `json:"runtimeHandlers,omitempty"`
+
 	// LogFile is the file that standard error goes to, if it is the node's own:
 	// it is kept within twice 16 MiB. Default: standard error is somebody else's.
 	LogFile string `json:"-"`
@@ -149,7 +155,7 @@ func LoadConfig(path string) (Config, error) {
 
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
-	"apiVersion", "kind", "rootDir", "manifestDir", "manifestURL", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images",
+	"apiVersion", "kind", "rootDir", "manifestDir", "manifestURL", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images", "runtimeHandlers",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -294,6 +300,10 @@ func (c Config) validate() error {
 	}
 	if err := c.checkImages(); err != nil {
 		errs = append(errs, err)
+	}
+	errs = append(errs, runtimehost.CheckHandlers("runtimeHandlers", c.RuntimeHandlers))
+	if len(c.RuntimeHandlers) > 0 && c.ContainerRuntimeEndpoint != "" {
+		errs = append(errs, fmt.Errorf("runtimeHandlers: they are for the private containerd; configure the runtime at %s itself", c.ContainerRuntimeEndpoint))
 	}
 	errs = append(errs, c.validateReach()...)
 	return errors.Join(append(errs, c.Kubelet.validate()...)...)

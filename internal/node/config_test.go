@@ -8,24 +8,27 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
 
 func TestLoadConfig(t *testing.T) {
 	const head = "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\n"
 	for name, test := range map[string]struct{ text, wantErr string }{
-		"everything":        {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\nbindAddress: [192.0.2.1, \"::\"]\napiNames: [edge]\ncontainerRuntimeEndpoint: unix:///run/x.sock\nplegThreshold: 5m\n"},
-		"a misspelt field":  {text: head + "rootdirectory: /srv\n", wantErr: `line 3: unknown field "rootdirectory"`},
-		"another case":      {text: head + "rootdir: /srv\n", wantErr: `line 3: unknown field "rootdir"`},
-		"a field twice":     {text: head + "apiPort: 1\napiPort: 2\n", wantErr: `line 4: field "apiPort" is written twice`},
-		"two documents":     {text: head + "---\nrootDir: /srv\n", wantErr: "more than one document"},
-		"a list":            {text: "- a\n", wantErr: "it holds no fields"},
-		"no text":           {text: "\xff\xfe", wantErr: "node.yaml"},
-		"another kind":      {text: "apiVersion: v1\nkind: Pod\n", wantErr: `want "holdfast.dev/v1alpha1" and "NodeConfiguration"`},
-		"nothing":           {text: "", wantErr: "it holds no fields"},
-		"no YAML":           {text: head + "apiPort: [", wantErr: "node.yaml"},
-		"text for a time":   {text: head + "plegThreshold: often\n", wantErr: `line 3: plegThreshold: "often" is no length of time`},
-		"a number for one":  {text: head + "plegThreshold: 3\n", wantErr: `line 3: plegThreshold: "3" is no length of time`},
-		"text for a number": {text: head + "apiPort: ten\n", wantErr: "apiPort: want int, not string"},
+		"everything":         {text: head + "rootDir: /srv/node\nmanifestDir: /srv/pods\nnodeName: edge-1\napiPort: 0\nkubeletPort: 10260\nbindAddress: [192.0.2.1, \"::\"]\napiNames: [edge]\ncontainerRuntimeEndpoint: unix:///run/x.sock\nplegThreshold: 5m\n"},
+		"a misspelt field":   {text: head + "rootdirectory: /srv\n", wantErr: `line 3: unknown field "rootdirectory"`},
+		"another case":       {text: head + "rootdir: /srv\n", wantErr: `line 3: unknown field "rootdir"`},
+		"a field twice":      {text: head + "apiPort: 1\napiPort: 2\n", wantErr: `line 4: field "apiPort" is written twice`},
+		"two documents":      {text: head + "---\nrootDir: /srv\n", wantErr: "more than one document"},
+		"a list":             {text: "- a\n", wantErr: "it holds no fields"},
+		"no text":            {text: "\xff\xfe", wantErr: "node.yaml"},
+		"another kind":       {text: "apiVersion: v1\nkind: Pod\n", wantErr: `want "holdfast.dev/v1alpha1" and "NodeConfiguration"`},
+		"nothing":            {text: "", wantErr: "it holds no fields"},
+		"no YAML":            {text: head + "apiPort: [", wantErr: "node.yaml"},
+		"text for a time":    {text: head + "plegThreshold: often\n", wantErr: `line 3: plegThreshold: "often" is no length of time`},
+		"a number for one":   {text: head + "plegThreshold: 3\n", wantErr: `line 3: plegThreshold: "3" is no length of time`},
+		"a misspelt handler": {text: head + "runtimeHandlers: [{name: crun, bin: /usr/bin/crun}]\n", wantErr: `unknown field "bin"`},
+		"text for a number":  {text: head + "apiPort: ten\n", wantErr: "apiPort: want int, not string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "node.yaml")
@@ -71,12 +74,12 @@ func TestPodCIDR(t *testing.T) {
 }
 
 func TestValidateNamesEveryProblem(t *testing.T) {
-	cfg, err := Config{RootDir: "/srv", NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock", PLEGThreshold: &metav1.Duration{Duration: time.Second}}.withDefaults()
+	cfg, err := Config{RootDir: "/srv", NodeName: "Edge 1", APIPort: new(70000), KubeletPort: new(-1), ContainerRuntimeEndpoint: "/run/x.sock", PLEGThreshold: &metav1.Duration{Duration: time.Second}, RuntimeHandlers: []runtimehost.Handler{{Name: "crun", Binary: "crun"}}}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = cfg.validate()
-	for _, want := range []string{`rootDir "/srv"`, `nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "plegThreshold: 1s is too short: at least 10s", "want a unix socket"} {
+	for _, want := range []string{`rootDir "/srv"`, `nodeName "Edge 1"`, "apiPort: 70000", "kubeletPort: -1", "plegThreshold: 1s is too short: at least 10s", "want a unix socket", `runtimeHandlers[0]: binary: "crun" is no absolute path`, "runtimeHandlers: they are for the private containerd"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in: %v", want, err)
 		}

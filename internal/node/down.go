@@ -35,7 +35,12 @@ func (n *node) stopPods(ctx context.Context, step func(string)) error {
 // containerd. If containerd has ended, or does not answer, it is started for
 // that: pods have a right to their grace.
 func stopRuntime(ctx context.Context, in *instance.Instance, log *slog.Logger, step func(string), stop func(context.Context) error) error {
+	last, err := loadSaved(in)
+	if err != nil {
+		return err
+	}
 	cfg := hostConfig(in, log, step)
+	cfg.Handlers = last.RuntimeHandlers // or a containerd that runs would be another's
 	var errFind error
 	cfg.RuntimeDir, errFind = runtimehost.FindRuntimeDir()
 	host := runtimehost.New(cfg)

@@ -76,6 +76,7 @@ func (n *node) prepareRuntime() (endpoint string, err error) {
 	cfg.NodePorts = n.nodePorts // chosen by the time that anything runs
 	cfg.Down = n.runtimeDown
 	cfg.Mirrors, cfg.Proxy = n.cfg.Images.Mirrors, n.cfg.Images.Proxy
+	cfg.Handlers = n.cfg.RuntimeHandlers
 	n.address = n.in.Gateway()
 	n.host = runtimehost.New(cfg)
 	return n.host.Endpoint(), nil

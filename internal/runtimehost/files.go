@@ -99,6 +99,7 @@ func (c Config) render(restrict bool) ([]byte, error) {
 		"PauseImage": PauseImage,
 		"OOMScore":   oomScore,
 		"Restrict":   restrict,
+		"Handlers":   c.Handlers,
 	})
 	return buf.Bytes(), err
 }

@@ -51,6 +51,17 @@ func TestRender(t *testing.T) {
 		}
 		golden(t, name, got)
 	}
+	cfg := sampleConfig()
+	cfg.Handlers = []Handler{
+		{Name: "crun", Binary: "/usr/bin/crun"},
+		{Name: "gvisor", Shim: "/usr/local/bin/containerd-shim-runsc-v1", ShimConfig: "/etc/containerd/runsc.toml"},
+		{Name: "kata", Shim: "/opt/kata/bin/containerd-shim-kata-v2"},
+	}
+	got, err := cfg.render(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "config-handlers.toml", got)
 }
 
 func TestConflist(t *testing.T) {

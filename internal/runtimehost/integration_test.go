@@ -103,7 +103,8 @@ type node struct {
 	t   *testing.T
 	cfg Config
 	runtimeapi.RuntimeServiceClient
-	images runtimeapi.ImageServiceClient
+	images  runtimeapi.ImageServiceClient
+	handler string // of new pods; empty: the default one
 }
 
 func dial(t *testing.T, h *Host) node {
@@ -113,7 +114,7 @@ func dial(t *testing.T, h *Host) node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return node{t, h.cfg, runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)}
+	return node{t, h.cfg, runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), ""}
 }
 
 // pod starts a pod with one demo container and returns their IDs and its address.
@@ -130,7 +131,7 @@ func (n node) pod(name string, ports []*runtimeapi.PortMapping, args ...string) 
 	if err := os.MkdirAll(podConfig.LogDirectory, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	pod, err := n.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: podConfig})
+	pod, err := n.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: podConfig, RuntimeHandler: n.handler})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -283,6 +284,59 @@ func traces(t *testing.T, cfg Config) []string {
 		t.Fatal(err)
 	}
 	return slices.Concat(found, cache, cfg.cgroups())
+}
+
+// A pod of a handler runs under that handler's program, its sandbox and
+// container alike, and beside pods of the default one.
+func TestHandlers(t *testing.T) {
+	cfg := testConfig(t, "handlers")
+	// The bundled runc, by a script that takes note of each call.
+	note := filepath.Join(t.TempDir(), "note")
+	other := filepath.Join(t.TempDir(), "other-runc")
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >>%s\nexec %s \"$@\"\n", note, cfg.program("runc"))
+	if err := os.WriteFile(other, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Handlers = []Handler{{Name: "other", Binary: other}, {Name: "absent", Shim: "/nowhere/containerd-shim-absent-v1"}}
+	h, stop := run(t, cfg)
+	n := dial(t, h)
+	got, err := n.Status(t.Context(), &runtimeapi.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handlers := map[string]bool{} // and whether they can do recursive read-only mounts
+	for _, handler := range got.GetRuntimeHandlers() {
+		handlers[handler.GetName()] = handler.GetFeatures().GetRecursiveReadOnlyMounts()
+	}
+	if diff := cmp.Diff(handlers, map[string]bool{"": true, "runc": true, "other": true, "absent": false}); diff != "" {
+		t.Errorf("handlers (-got +want):\n%s", diff)
+	}
+
+	n.handler = "other"
+	sandbox, container, _ := n.pod("web", nil, "sleep", "forever")
+	n.running(t, container)
+	if _, err := n.exec(container, "/demo", "cat", "/proc/self/status"); err != nil {
+		t.Error(err)
+	}
+	calls, err := os.ReadFile(note)
+	if err != nil || !strings.Contains(string(calls), sandbox) || !strings.Contains(string(calls), container) {
+		t.Errorf("the handler's program was not asked for both: %v\n%s", err, calls)
+	}
+	n.handler = ""
+	_, plain, _ := n.pod("plain", nil, "sleep", "forever")
+	if calls, err := os.ReadFile(note); err != nil || strings.Contains(string(calls), plain) {
+		t.Errorf("the handler's program was asked for a pod of the default handler: %v\n%s", err, calls)
+	}
+
+	// A node that has the handler no more keeps its pods, and can end them.
+	stop()
+	cfg.Handlers = nil
+	h, stop = run(t, cfg)
+	defer stop()
+	n = dial(t, h)
+	n.running(t, container)
+	n.removePod(sandbox)
+	n.running(t, plain)
 }
 
 func TestLife(t *testing.T) {

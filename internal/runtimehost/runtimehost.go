@@ -89,6 +89,8 @@ type Config struct {
 	// CgroupParent is the cgroup above all pods ("/holdfast-ID"). Only removal
 	// uses it: what is left in it is killed.
 	CgroupParent string
+	// Handlers are ways to run pods beside the bundled runc. Default: none.
+	Handlers []Handler
 	// Mirrors and Proxy say how registries are reached. Default: directly, or
 	// through the proxy that the environment names.
 	Mirrors []registries.Mirror
@@ -124,6 +126,7 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s folder %q is not an absolute, clean path at least two levels deep", name, dir))
 		}
 	}
+	errs = append(errs, CheckHandlers("handlers", c.Handlers))
 	if len(c.RunDir) > 40 {
 		errs = append(errs, fmt.Errorf("run folder %q has more than 40 bytes: sockets in it could not be opened", c.RunDir))
 	}
@@ -236,6 +239,7 @@ func (h *Host) prepare(ctx context.Context) (hash string, err error) {
 	if err := h.cfg.checkPrograms(); err != nil {
 		return "", err
 	}
+	h.cfg.warnOfHandlers()
 	hash, err = h.cfg.write()
 	if err != nil {
 		return "", err
