@@ -61,7 +61,11 @@ type Config struct {
 
 	RuntimeEndpoint string        // of a CRI v1 runtime: unix:///path
 	RuntimeTimeout  time.Duration // of its calls; default: 2m
-	CgroupParent    string        // above all pods, such as /holdfast-ab12cd
+	// SingleProcessOOMKill is upstream's field of that name. Nil: all processes of
+	// a container end, where cgroup v2 can do that. False needs cgroup v2.
+	SingleProcessOOMKill *bool
+
+	CgroupParent string // above all pods, such as /holdfast-ab12cd
 
 	// HostPorts knows who else has ports of the host. Nil: the runtime's network
 	// is not ours, and nobody is asked.

@@ -65,7 +65,8 @@ func (k *Kubelet) nodeReference() *v1.ObjectReference {
 func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{
 		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
-		ServiceHost: k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
+		SingleProcessOOMKill: k.cfg.SingleProcessOOMKill != nil && *k.cfg.SingleProcessOOMKill,
+		ServiceHost:          k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
 		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault,
 	}
 	if node := k.thisNode(); node != nil {

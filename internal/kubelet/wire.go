@@ -88,6 +88,9 @@ func (k *Kubelet) wireHost() error {
 	if k.pulls, err = pullrecords.New(k.cfg.Dir, k.cfg.Metrics); err != nil {
 		return err
 	}
+	if single := k.cfg.SingleProcessOOMKill; single != nil && !*single && !k.cgroups.V2() {
+		return errors.New("kubelet.singleProcessOOMKill: false needs cgroup v2, which this machine does not have: leave the field out")
+	}
 	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
 	k.runtime = cri.New(k.conn, cri.Config{Timeout: k.cfg.RuntimeTimeout, Log: log.With("part", "cri")})
 	k.node = nodestatus.New(nodestatus.Config{

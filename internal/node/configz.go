@@ -30,12 +30,13 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 		EnableDebuggingHandlers:  new(true),
 		ContainerRuntimeEndpoint: endpoint,
 
-		StaticPodPath:      cfg.ManifestDir,
-		FileCheckFrequency: metav1.Duration{Duration: 20 * time.Second},
-		StaticPodURL:       cfg.ManifestURL.URL,
-		PodLogsDir:         in.Path("logs", "pods"),
-		MaxPods:            110,
-		RegisterNode:       new(true),
+		StaticPodPath:         cfg.ManifestDir,
+		FileCheckFrequency:    metav1.Duration{Duration: 20 * time.Second},
+		RuntimeRequestTimeout: metav1.Duration{Duration: 2 * time.Minute},
+		StaticPodURL:          cfg.ManifestURL.URL,
+		PodLogsDir:            in.Path("logs", "pods"),
+		MaxPods:               110,
+		RegisterNode:          new(true),
 
 		NodeLeaseDurationSeconds: int32(leaseDuration.Seconds()),
 

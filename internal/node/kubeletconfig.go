@@ -38,6 +38,10 @@ type KubeletSettings struct {
 	HealthzPort *int32 `json:"healthzPort,omitempty"`
 	// HealthzBindAddress is the address of HealthzPort. Default 127.0.0.1.
 	HealthzBindAddress string `json:"healthzBindAddress,omitempty"`
+	// SingleProcessOOMKill ends only the process that is over its container's memory
+	// limit, not the whole container. Default false with cgroup v2, true with v1,
+	// where false is not possible.
+	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
 	// RuntimeRequestTimeout bounds every call of the container runtime but pulls;
 	// the start of a sandbox may take twice as long, and a stop its grace period
 	// beside. Default 2m, which 0 is too; at least 1s.

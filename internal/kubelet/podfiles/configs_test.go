@@ -147,3 +147,21 @@ func TestTargetedProcesses(t *testing.T) {
 		t.Errorf("got %v, want the processes of c1", got)
 	}
 }
+
+// TestSingleProcessOOMKill holds which containers end as a whole.
+func TestSingleProcessOOMKill(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		v2, single bool
+		want       string
+	}{{"cgroup v2", true, false, "1"}, {"not wanted", true, true, ""}, {"cgroup v1", false, false, ""}} {
+		t.Run(test.name, func(t *testing.T) {
+			node := testNode()
+			node.CgroupV2, node.SingleProcessOOMKill = test.v2, test.single
+			got := node.Resources(&v1.Pod{}, &v1.Container{}).GetUnified()["memory.oom.group"]
+			if got != test.want {
+				t.Errorf("memory.oom.group %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -28,6 +28,9 @@ type Node struct {
 	MemoryCapacity int64
 	// CgroupV2 says that the unified hierarchy holds all controllers.
 	CgroupV2 bool
+	// SingleProcessOOMKill ends only the process that is over its container's
+	// memory limit, not all of the container's. With cgroup v1 it is always so.
+	SingleProcessOOMKill bool
 	// NoCPUQuota leaves CPU limits unenforced, as cpuCFSQuota: false does.
 	NoCPUQuota bool
 	// CPUPeriod is the CFS period. Default 100 ms.

@@ -46,7 +46,7 @@ func (n *Node) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContaine
 	out := n.linuxResources(request, cpu, memory)
 	out.OomScoreAdj = n.oomScore(pod, c)
 	out.HugepageLimits = hugepages(c.Resources.Limits)
-	if n.CgroupV2 {
+	if n.CgroupV2 && !n.SingleProcessOOMKill {
 		// One process of a container over its limit ends all of them, so that
 		// none is left without its peers.
 		out.Unified = map[string]string{"memory.oom.group": "1"}
