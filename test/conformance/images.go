@@ -86,25 +86,27 @@ func Images(ctx context.Context, p Programs) ([]ociimage.Image, error) {
 			"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
 	})
 	maps.Copy(agnhostFiles, private)
-	return []ociimage.Image{
-		{
-			Refs:  []string{upstreams + "agnhost:2.66.1", upstreams + "agnhost:2.55"},
-			Files: agnhostFiles, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: path,
-		},
-		{Refs: []string{upstreams + "busybox:1.37.0-2"}, Files: box, Cmd: []string{"sh"}, Env: path},
-		{Refs: []string{upstreams + "glibc-dns-testing:2.1.1"}, Files: with(nil), Cmd: []string{"sh"}, Env: path},
-		{Refs: []string{upstreams + "nonroot:1.5"}, Files: box, Cmd: []string{"sh"}, Env: path, User: "1234"},
-		{
-			Refs: []string{upstreams + "nonewprivs:1.4"}, Files: with(map[string]ociimage.File{"/usr/local/bin/nnp": nnp}),
-			Cmd: []string{"nnp"}, Env: path,
-		},
-		{ // what the tests want of nginx is a server on its port
-			Refs:  []string{upstreams + "nginx:1.27.0-2", upstreams + "nginx:1.28.0-2"},
-			Files: with(map[string]ociimage.File{"/agnhost": agnhost}),
-			Cmd:   []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}, Env: path,
-		},
-		pause,
-	}, nil
+	agnhostImage := ociimage.Image{Files: agnhostFiles, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
+	shell := ociimage.Image{Files: box, Cmd: []string{"sh"}}
+	nginx := ociimage.Image{ // what the tests want of it is a server on its port
+		Files: with(map[string]ociimage.File{"/agnhost": agnhost}), Cmd: []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"},
+	}
+	nonroot := shell
+	nonroot.User = "1234"
+	images := []ociimage.Image{pause}
+	for ref, image := range map[string]ociimage.Image{
+		"agnhost:2.55": agnhostImage, "agnhost:2.66.1": agnhostImage,
+		"busybox:1.37.0-2": shell, "glibc-dns-testing:2.1.1": shell, "nonroot:1.5": nonroot,
+		"nonewprivs:1.4": {Files: with(map[string]ociimage.File{"/usr/local/bin/nnp": nnp}), Cmd: []string{"nnp"}},
+		"nginx:1.27.0-2": nginx, "nginx:1.28.0-2": nginx,
+	} {
+		image.Refs, image.Env = []string{upstreams + ref}, path
+		// One content would be one image, and a runtime says any of its names.
+		image.Files = maps.Clone(image.Files)
+		image.Files["/etc/image"] = text(0o644, ref+"\n")
+		images = append(images, image)
+	}
+	return images, nil
 }
 
 const (
