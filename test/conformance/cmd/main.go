@@ -151,6 +151,19 @@ func selectRows(f flags) ([]*conformance.Row, error) {
 	return rows, nil
 }
 
+// share makes of a folder a mount that mounts of pods' spread from, as the
+// whole of a machine with systemd is; unshare takes that back.
+func share(dir string) (unshare func() error, err error) {
+	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
+		return nil, fmt.Errorf("make %s a mount: %w", dir, err)
+	}
+	unshare = func() error { return syscall.Unmount(dir, syscall.MNT_DETACH) }
+	if err := syscall.Mount("", dir, "", syscall.MS_SHARED, ""); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the mount %s shared: %w", dir, err), unshare())
+	}
+	return unshare, nil
+}
+
 // onNode starts a node, calls then, and removes the node.
 func onNode(ctx context.Context, f flags, tools string, then func(*conformance.Node) ([]conformance.Spec, []string, error)) (ran []conformance.Spec, trouble []string, err error) {
 	binary, err := filepath.Abs(filepath.Join("bin", "holdfast"))
@@ -180,6 +193,10 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 	if err != nil {
 		return nil, nil, err
 	}
+	unshare, err := share(root)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(root))
+	}
 	fmt.Fprintf(os.Stderr, "starting a node in %s\n", root)
 	n := &conformance.Node{Binary: binary, Root: root, Mirror: mirror.URL, NoHealth: !conformance.HealthPortFree()}
 	if n.NoHealth {
@@ -187,10 +204,10 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 	}
 	defer func() {
 		if f.keep {
-			fmt.Fprintf(os.Stderr, "the node is kept: run tests on it with -root %s; remove it with: %s uninstall --yes --root-dir %s && rm -r %s\n", root, binary, root, root)
+			fmt.Fprintf(os.Stderr, "the node is kept: run tests on it with -root %s; remove it with: %s uninstall --yes --root-dir %s; umount %s; rm -r %s\n", root, binary, root, root, root)
 			return
 		}
-		err = errors.Join(err, n.Remove(context.WithoutCancel(ctx), filepath.Join(f.out, "node.log")), os.RemoveAll(root))
+		err = errors.Join(err, n.Remove(context.WithoutCancel(ctx), filepath.Join(f.out, "node.log")), unshare(), os.RemoveAll(root))
 	}()
 	if err := n.Start(ctx, images); err != nil {
 		return nil, nil, err
