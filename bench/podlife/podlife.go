@@ -46,6 +46,9 @@ type Node struct {
 	Agent, Runtime int
 	// Single is how many pods to start one at a time, Bursts how many bursts. Default: 20, 3.
 	Single, Bursts int
+	// Requests returns how many requests the API server has had of the node. Nil: it is
+	// not known.
+	Requests func() int
 	// Say is told how far it is. Default: nobody.
 	Say func(format string, args ...any)
 }
@@ -58,17 +61,23 @@ type Life struct {
 	Fill        [2]time.Duration
 	Empty       time.Duration // 2*Half pods deleted at once → all gone
 
-	SingleCPU, FillCPU cost         // from create to gone; from create to Running
-	Full               procfs.Usage // agent, with 2*Half pods
+	SingleCost, FillCost cost         // from create to gone; from create to Running
+	Full                 procfs.Usage // agent, with 2*Half pods
 }
 
-// A cost is processor time for each pod.
-type cost struct{ Agent, Runtime time.Duration }
+// A cost is what each pod takes.
+type cost struct {
+	Agent, Runtime time.Duration // processor time
+	Requests       float64       // to the API server
+}
 
 // Measure takes a node through everything. The node has no pods afterwards.
 func Measure(ctx context.Context, n Node) (l *Life, err error) {
 	if n.Say == nil {
 		n.Say = func(string, ...any) {}
+	}
+	if n.Requests == nil {
+		n.Requests = func() int { return 0 }
 	}
 	if n.Single == 0 {
 		n.Single = 20
@@ -112,7 +121,7 @@ func (l *Life) single(ctx context.Context, n Node, w *follower) (err error) {
 			l.Start, l.Gone = append(l.Start, start), append(l.Gone, gone)
 		}
 	}
-	l.SingleCPU, err = n.since(began, n.Single)
+	l.SingleCost, err = n.since(began, n.Single)
 	return err
 }
 
@@ -147,7 +156,7 @@ func (l *Life) fill(ctx context.Context, n Node, w *follower) error {
 		}
 		all = append(all, names...)
 	}
-	if l.FillCPU, err = n.since(began, len(all)); err != nil {
+	if l.FillCost, err = n.since(began, len(all)); err != nil {
 		return err
 	}
 	if l.Full, err = procfs.ReadUsage(n.Agent); err != nil {
@@ -173,12 +182,15 @@ func (n Node) used() (c cost, err error) {
 		return c, err
 	}
 	runtime, err := procfs.ReadUsage(n.Runtime)
-	return cost{agent.CPU, runtime.CPU}, err
+	return cost{agent.CPU, runtime.CPU, float64(n.Requests())}, err
 }
 
 func (n Node) since(began cost, pods int) (cost, error) {
 	now, err := n.used()
-	return cost{(now.Agent - began.Agent) / time.Duration(pods), (now.Runtime - began.Runtime) / time.Duration(pods)}, err
+	return cost{
+		(now.Agent - began.Agent) / time.Duration(pods), (now.Runtime - began.Runtime) / time.Duration(pods),
+		(now.Requests - began.Requests) / float64(pods),
+	}, err
 }
 
 // start creates pods and returns how long after the first request the API says

@@ -63,7 +63,8 @@ func life(b *testing.B, n *joined.Node, what string, agent int) *podlife.Life {
 	b.Helper()
 	l, err := podlife.Measure(b.Context(), podlife.Node{
 		Name: n.Name, Image: joined.Image, Client: n.Admin, Agent: agent, Runtime: leaks.Containerd(n.Instance),
-		Say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, what+": "+format+"\n", args...) },
+		Requests: func() int { return len(n.Requests("")) },
+		Say:      func(format string, args ...any) { fmt.Fprintf(os.Stderr, what+": "+format+"\n", args...) },
 	})
 	check(b, err)
 	return l

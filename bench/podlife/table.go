@@ -55,9 +55,12 @@ func (t *table) rows() {
 	t.rate(fmt.Sprintf("0 → %d pods", Half), Half, func(l *Life) time.Duration { return l.Fill[0] })
 	t.rate(fmt.Sprintf("%d → %d pods", Half, 2*Half), Half, func(l *Life) time.Duration { return l.Fill[1] })
 	t.rate(fmt.Sprintf("%d pods deleted at once", 2*Half), 2*Half, func(l *Life) time.Duration { return l.Empty })
-	t.ms("processor time of the agent a pod, one at a time, create → gone", func(l *Life) time.Duration { return l.SingleCPU.Agent })
-	t.ms(fmt.Sprintf("processor time of the agent a pod, 0 → %d, create → Running", 2*Half), func(l *Life) time.Duration { return l.FillCPU.Agent })
-	t.ms(fmt.Sprintf("processor time of containerd a pod, 0 → %d", 2*Half), func(l *Life) time.Duration { return l.FillCPU.Runtime })
+	t.ms("processor time of the agent a pod, one at a time, create → gone", func(l *Life) time.Duration { return l.SingleCost.Agent })
+	t.ms(fmt.Sprintf("processor time of the agent a pod, 0 → %d, create → Running", 2*Half), func(l *Life) time.Duration { return l.FillCost.Agent })
+	t.ms(fmt.Sprintf("processor time of containerd a pod, 0 → %d", 2*Half), func(l *Life) time.Duration { return l.FillCost.Runtime })
+	if t.ours.SingleCost.Requests > 0 {
+		t.row("requests to the API server a pod, one at a time, create → gone", "%.1f", func(l *Life) float64 { return l.SingleCost.Requests })
+	}
 	t.mib(fmt.Sprintf("resident memory of the agent, %d pods", 2*Half), func(l *Life) int64 { return l.Full.RSS })
 	t.mib("anonymous of it", func(l *Life) int64 { return l.Full.Anon })
 }
