@@ -160,7 +160,7 @@ func (k *Kubelet) wirePods() {
 	k.syncer = podsync.New(syncer)
 	k.workers = podworker.New(podworker.Config{
 		Log: log.With("part", "podworker"), Syncer: k.syncer, Cache: k.cache, Recorder: k.events,
-		Refresh: k.pleg.Poke, RetryAt: k.retryAt, Finished: k.statuses.SetTerminated,
+		Begins: k.pleg.Quiet, Refresh: k.pleg.Poke, RetryAt: k.retryAt, Finished: k.statuses.SetTerminated,
 	})
 	k.mirrors = mirror.New(mirror.Config{
 		Log: log.With("part", "mirror"), Pods: k.cfg.Client.CoreV1(), Node: k.cfg.NodeName, NodeUID: k.nodeUID, Recorder: k.events,

@@ -144,6 +144,7 @@ func (w *world) start() {
 	})
 	a.workers = podworker.New(podworker.Config{
 		Log: log, Syncer: syncer, Cache: cache, Recorder: recorder,
+		Begins: generator.Quiet,
 		// In a bubble a step takes no time, and what is seen in the same moment is
 		// not newer.
 		Refresh:  func(uid types.UID) { time.AfterFunc(time.Millisecond, func() { generator.Poke(uid) }) },

@@ -74,7 +74,7 @@ func (g *Generator) hear(e *runtimeapi.ContainerEventResponse) {
 	// The runtime's moment is of the wall clock, which may have been set back since.
 	g.metrics.latency.Observe(max(0, now.Sub(time.Unix(0, e.GetCreatedAt()))).Seconds())
 	if uid := podUID(e); uid != "" {
-		g.inbox.mark(uid, true)
+		g.inbox.tell(uid)
 	} else {
 		g.inbox.stranger(e.GetContainerId())
 	}

@@ -70,6 +70,9 @@ type Config struct {
 	Threshold time.Duration
 	// InspectTimeout bounds the inspection of one pod. Default 30 seconds.
 	InspectTimeout time.Duration
+	// Quiet is how long the events of a pod that somebody works on may wait; see
+	// the method Quiet. Default 1 second, as the lists of a runtime without events.
+	Quiet time.Duration
 	// Inspections is how many pods are inspected at a time. Default 16; at least 2.
 	Inspections int
 }
@@ -84,6 +87,7 @@ func (c Config) withDefaults() Config {
 	c.SlowPeriod = min(cmp.Or(c.SlowPeriod, max(10*time.Second, c.Period)), longest)
 	c.IdlePeriod = max(min(cmp.Or(c.IdlePeriod, 90*time.Second), longest), c.SlowPeriod)
 	c.InspectTimeout = cmp.Or(c.InspectTimeout, 30*time.Second)
+	c.Quiet = cmp.Or(c.Quiet, time.Second)
 	c.Inspections = cmp.Or(c.Inspections, 16)
 	c.Inspections = max(c.Inspections, 2)
 	return c
@@ -124,7 +128,12 @@ func (g *Generator) Events() <-chan observed.Event { return g.events }
 // Poke asks for an inspection of one pod that begins after this call, as after
 // a sync that changed it. It does not block. The cache tells when it was done;
 // an event comes only if something changed.
-func (g *Generator) Poke(uid types.UID) { g.inbox.mark(uid, false) }
+func (g *Generator) Poke(uid types.UID) { g.inbox.ask(uid) }
+
+// Quiet says that the caller begins to change a pod and calls Poke when that is
+// done. Until then, but for Config.Quiet at most, what the event stream tells of the
+// pod brings no inspection. It does not block.
+func (g *Generator) Quiet(uid types.UID) { g.inbox.hush(uid) }
 
 // Pods returns what the runtime is known to have, sorted by UID; none before
 // the first list.

@@ -19,6 +19,7 @@ const distrust = time.Minute
 type loop struct {
 	*Generator
 	slots  *slots
+	quiet  quiet
 	out    outbox
 	stream streamState
 
@@ -61,6 +62,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	l := &loop{
 		Generator:   g,
 		slots:       newSlots(g.cfg.Inspections),
+		quiet:       quiet{},
 		listed:      true, // so that a first failure is logged
 		slow:        g.cfg.SlowPeriod,
 		lists:       make(chan listAnswer),
@@ -99,6 +101,13 @@ func (l *loop) start(ctx context.Context, calls *sync.WaitGroup) time.Duration {
 	}
 	if retry := l.slots.retry(now); !retry.IsZero() {
 		sleep = min(sleep, retry.Sub(now))
+	}
+	due, next := l.quiet.over(now)
+	for _, uid := range due {
+		l.slots.mark(l.slots.get(uid))
+	}
+	if !next.IsZero() {
+		sleep = min(sleep, next.Sub(now))
 	}
 	for p := l.slots.take(); p != nil; p = l.slots.take() {
 		l.startInspection(ctx, calls, p)
@@ -193,32 +202,47 @@ func (l *loop) startInspection(ctx context.Context, calls *sync.WaitGroup, p *sl
 }
 
 func (l *loop) readInbox() {
-	marks, strangers, stream := l.inbox.empty()
-	if stream.broke && !l.reliableSince(time.Now()).IsZero() {
+	in := l.inbox.empty()
+	now := time.Now()
+	if in.stream.broke && !l.reliableSince(now).IsZero() {
 		l.listEnded = l.listEnded.Add(-l.cfg.Period) // list at once: events may be lost
 		l.slow = l.cfg.SlowPeriod
 	}
-	l.stream = stream
-	for uid, byEvent := range marks {
-		p := l.slots.get(uid)
-		if byEvent {
+	l.stream = in.stream
+	for uid := range in.quiet {
+		l.quiet.begin(uid, now.Add(l.cfg.Quiet))
+	}
+	for uid, m := range in.marks {
+		p := l.slots.byUID[uid]
+		if m.told && p != nil {
 			p.heard()
 		}
-		l.slots.mark(p)
+		switch {
+		case m.asked:
+			l.quiet.end(uid)
+			if in.quiet[uid] { // it began after that
+				l.quiet.begin(uid, now.Add(l.cfg.Quiet))
+			}
+		case l.quiet.told(uid, now):
+			continue
+		}
+		l.slots.mark(l.slots.get(uid))
 	}
-	if len(strangers) > 0 {
-		l.markOwners(strangers)
+	if len(in.strangers) > 0 {
+		l.markOwners(in.strangers, now)
 	}
 }
 
 // markOwners marks the pods that have one of the sandboxes or containers. Any
 // that nobody has is new, and the event of its sandbox will come or has come,
 // or is gone.
-func (l *loop) markOwners(ids map[string]struct{}) {
+func (l *loop) markOwners(ids map[string]struct{}, now time.Time) {
 	for _, p := range l.slots.byUID {
 		if slices.ContainsFunc(p.seen, func(r recorded) bool { _, ok := ids[r.id]; return ok }) {
 			p.heard()
-			l.slots.mark(p)
+			if !l.quiet.told(p.uid, now) {
+				l.slots.mark(p)
+			}
 		}
 	}
 }
@@ -276,7 +300,7 @@ func (l *loop) compare(p *slot, pod *observed.Pod, began time.Time) {
 	if p.failures > 0 && !p.busy {
 		return // will be asked at its retry time
 	}
-	if !p.busy && !p.due && !l.reliableSince(began).IsZero() {
+	if !p.busy && !p.due && !l.quiet.waits(p.uid) && !l.reliableSince(began).IsZero() {
 		p.byList = true
 		l.slow = l.cfg.SlowPeriod // until it is known whether the event was late or missing
 	}
@@ -288,7 +312,7 @@ func (l *loop) compare(p *slot, pod *observed.Pod, began time.Time) {
 func (l *loop) absent(p *slot, began time.Time) {
 	switch {
 	case p.askedAt.After(began):
-	case p.busy || p.due:
+	case p.busy || p.due || l.quiet.waits(p.uid):
 		l.slots.mark(p) // the inspection will tell
 	default:
 		if p.told && !l.reliableSince(began).IsZero() {

@@ -66,6 +66,9 @@ type Config struct {
 	// called after each step, so that the next one does not wait for the next
 	// periodic listing. Nil: the workers wait.
 	Refresh func(uid types.UID)
+	// Begins is told that a step begins to change a pod; Refresh is called when that
+	// is done. Nil: nobody is told.
+	Begins func(uid types.UID)
 	// RetryAt says when a pod has to be looked at again though nothing happens:
 	// at the end of a container's back-off or of activeDeadlineSeconds. Nil: never.
 	RetryAt func(pod *v1.Pod) (at time.Time, ok bool)
@@ -85,6 +88,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Refresh == nil {
 		c.Refresh = func(types.UID) {}
+	}
+	if c.Begins == nil {
+		c.Begins = func(types.UID) {}
 	}
 	if c.RetryAt == nil {
 		c.RetryAt = func(*v1.Pod) (time.Time, bool) { return time.Time{}, false }
@@ -186,6 +192,7 @@ func (w *Workers) step(ctx context.Context, k *worker) (next pause, more bool) {
 // sync makes the step.
 func (w *Workers) sync(j *job) (terminal bool, err error) {
 	if j.orphan != nil {
+		w.cfg.Begins(j.orphan.UID)
 		o := observed.Pod{UID: j.orphan.UID, Namespace: j.orphan.Namespace, Name: j.orphan.Name}
 		return false, w.cfg.Syncer.SyncOrphan(j.ctx, o)
 	}
@@ -193,6 +200,7 @@ func (w *Workers) sync(j *job) (terminal bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	w.cfg.Begins(j.pod.UID)
 	switch j.state {
 	case lifecycle.Terminating:
 		return false, w.cfg.Syncer.SyncTerminating(j.ctx, j.pod, status, &j.grace)
