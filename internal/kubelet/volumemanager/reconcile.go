@@ -19,9 +19,10 @@ import (
 
 const (
 	firstRetry   = 500 * time.Millisecond
-	waitingRetry = 5 * time.Second // at most, for what an API object may end at any moment
-	slow         = 5 * time.Second // a pod that takes longer gives its place to another
-	patience     = 5 * time.Second // how long Run waits for operations that hang
+	firstWaiting = 20 * time.Millisecond // as firstRetry, for what an API object may end at any moment
+	waitingRetry = 5 * time.Second       // the longest of these
+	slow         = 5 * time.Second       // a pod that takes longer gives its place to another
+	patience     = 5 * time.Second       // how long Run waits for operations that hang
 )
 
 // Run works until ctx is done and every operation that it started has ended.
@@ -255,11 +256,12 @@ func (m *Manager) settle(ctx context.Context, st *podState, asked uint64, want i
 
 // pause returns how long to wait after so many failures in a row.
 func (m *Manager) pause(failures int, err error) time.Duration {
-	longest := m.cfg.MaxRetry
 	if errors.Is(err, podvolumes.ErrWaiting) {
-		longest = min(longest, waitingRetry)
+		// Mostly the API server does not know the new pod everywhere yet, and refuses
+		// its token for a moment.
+		return retry.Pause(failures, firstWaiting, min(m.cfg.MaxRetry, waitingRetry))
 	}
-	return retry.Pause(failures, firstRetry, longest)
+	return retry.Pause(failures, firstRetry, m.cfg.MaxRetry)
 }
 
 // nextCheck returns when the content of a pod's volumes is compared next; zero

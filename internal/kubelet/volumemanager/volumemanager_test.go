@@ -105,6 +105,17 @@ func TestPodWithoutVolumes(t *testing.T) {
 	})
 }
 
+// What the API server refuses for a moment, as the token of a pod that it does not
+// know everywhere yet, is asked for again soon, though nobody tells when.
+func TestAsksAgainSoon(t *testing.T) {
+	run(t, newDisk(), func(t *testing.T, w *world) {
+		time.AfterFunc(50*time.Millisecond, func() { w.api.setQuietly("cm", "1") })
+		if err := w.mountWithin(podOf("a", configMap("cm")), 100*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A pod waits for what is missing, says for what, and goes on when it is there.
 func TestWaitsForObject(t *testing.T) {
 	run(t, newDisk(), func(t *testing.T, w *world) {
