@@ -72,6 +72,9 @@ type Config struct {
 	HostPorts *podnet.HostPorts
 
 	Client kubernetes.Interface // with the kubelet's credentials
+	// EventClient sends events, which then do not use up what Client may send in a
+	// second: upstream's kubelet limits them apart, too. Default: Client.
+	EventClient kubernetes.Interface
 	// ServiceHost and ServicePort are where pods reach the API. Empty: the
 	// service "kubernetes" of the API.
 	ServiceHost, ServicePort string

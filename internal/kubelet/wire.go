@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (k *Kubelet) wireHost() error {
 		return fmt.Errorf("folder of seccomp profiles: %w", err)
 	}
 	k.resolver = hoststats.NewResolver(log.With("part", "hoststats"))
-	k.events = newRecorder(k.cfg.Client, k.cfg.NodeName)
+	k.events = newRecorder(cmp.Or(k.cfg.EventClient, k.cfg.Client), k.cfg.NodeName)
 	var err error
 	k.cgroups, err = podcgroup.New(podcgroup.Config{
 		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, PidsLimit: k.cfg.PodPidsLimit, Log: log.With("part", "podcgroup"),

@@ -130,8 +130,12 @@ func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) 
 	if err != nil {
 		return c, err
 	}
-	rest.QPS, rest.Burst = 50, 100 // as upstream's kubelet
+	rest.QPS, rest.Burst = 50, 100 // as upstream's kubelet, for each
 	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return c, err
+	}
+	events, err := kubernetes.NewForConfig(rest)
 	if err != nil {
 		return c, err
 	}
@@ -153,7 +157,7 @@ func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) 
 		Checkpoint: cfg.Options.Checkpoint,
 		NodeName:   cfg.Name, Addresses: []netip.Addr{in.Gateway()},
 		Dir: in.Path("kubelet"), LogDir: in.Path("logs", "pods"), CgroupParent: in.CgroupParent(),
-		Client: client, Listeners: []net.Listener{listener}, ClientCAs: clientCAs,
+		Client: client, EventClient: events, Listeners: []net.Listener{listener}, ClientCAs: clientCAs,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Eviction:    eviction.DefaultPolicy(),
 		Metrics:     prometheus.NewRegistry(),
