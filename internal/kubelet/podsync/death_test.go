@@ -132,7 +132,7 @@ func (w *world) live(ctx context.Context) {
 		func(ctx context.Context, st *observed.Status) error {
 			return w.SyncTerminating(ctx, w.pod, st, new(int64(5)))
 		},
-		func(ctx context.Context, st *observed.Status) error { return w.SyncTerminated(ctx, w.pod, st) },
+		w.terminated,
 	} {
 		if w.step(ctx, step) {
 			return

@@ -162,7 +162,7 @@ func TestRealRuntime(t *testing.T) {
 		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(5))); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+		if err := w.terminated(t.Context(), w.inspect()); err != nil {
 			t.Fatal(err)
 		}
 		if st := w.inspect(); len(st.Containers)+len(st.Sandboxes) > 0 {

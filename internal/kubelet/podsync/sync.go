@@ -122,24 +122,12 @@ func (s *Syncer) SyncTerminating(ctx context.Context, pod *v1.Pod, status *obser
 	return nil
 }
 
-// SyncTerminated gives back what a pod held beside its containers: volumes,
-// cgroup, and, if the pod is being deleted, the dead containers and their logs.
-// Of a pod that stays in the API the newest dead container of each name stays,
-// for its log and its exit code.
+// SyncTerminated gives back what a pod held beside its containers: volumes and
+// cgroup.
 func (s *Syncer) SyncTerminated(ctx context.Context, pod *v1.Pod, status *observed.Status) error {
 	s.cfg.Statuses.Report(pod, status, s.waits(pod.UID))
 	if err := s.release(ctx, pod.UID); err != nil {
 		return err
-	}
-	if pod.DeletionTimestamp != nil {
-		if err := s.removeAll(ctx, status); err != nil {
-			return err
-		}
-		if err := s.cfg.Folders.RemoveLogs(pod.Namespace, pod.Name, pod.UID); err != nil {
-			return fmt.Errorf("remove logs: %w", err)
-		}
-	} else {
-		(&run{s: s, pod: pod}).remove(ctx, deadOnes(pod, status, actions{}))
 	}
 	s.forget(pod.UID)
 	return nil
@@ -162,6 +150,23 @@ func (s *Syncer) RemoveFinished(ctx context.Context, pods []*v1.Pod) error {
 		errs = append(errs, s.removeAll(ctx, status), s.cfg.Folders.RemoveLogs(pod.Namespace, pod.Name, pod.UID))
 	}
 	return errors.Join(errs...)
+}
+
+// SyncRemains removes, if a pod is being deleted, its dead containers and their
+// logs. Of a pod that stays in the API the newest dead container of each name stays,
+// for its log and its exit code.
+func (s *Syncer) SyncRemains(ctx context.Context, pod *v1.Pod, status *observed.Status) error {
+	if pod.DeletionTimestamp == nil {
+		(&run{s: s, pod: pod}).remove(ctx, deadOnes(pod, status, actions{}))
+		return nil
+	}
+	if err := s.removeAll(ctx, status); err != nil {
+		return err
+	}
+	if err := s.cfg.Folders.RemoveLogs(pod.Namespace, pod.Name, pod.UID); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	return nil
 }
 
 // SyncOrphan stops and removes a pod that only the runtime knows.

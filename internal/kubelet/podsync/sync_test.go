@@ -413,7 +413,7 @@ func TestStopsAPod(t *testing.T) {
 	}
 	w.wantEvents("Normal Killing Stopping container main")
 
-	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+	if err := w.terminated(t.Context(), w.inspect()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(w.log, []string{"unmount", "remove cgroup"}); diff != "" {
@@ -424,7 +424,7 @@ func TestStopsAPod(t *testing.T) {
 	}
 
 	w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+	if err := w.terminated(t.Context(), w.inspect()); err != nil {
 		t.Fatal(err)
 	}
 	if st := w.inspect(); len(st.Containers) != 0 || len(st.Sandboxes) != 0 {
@@ -452,7 +452,7 @@ func TestKeepsOneDeadContainerOfEachName(t *testing.T) {
 	if st := w.inspect(); len(st.Containers) != 2 {
 		t.Fatalf("%d containers, want two that are dead", len(st.Containers))
 	}
-	if err := w.SyncTerminated(t.Context(), w.pod, w.inspect()); err != nil {
+	if err := w.terminated(t.Context(), w.inspect()); err != nil {
 		t.Fatal(err)
 	}
 	if st := w.inspect(); len(st.Containers) != 1 || st.Containers[0].ID != last.ID || len(st.Sandboxes) != 1 {

@@ -96,6 +96,14 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 	return w
 }
 
+// terminated makes the last step of a pod's life, as a worker does.
+func (w *world) terminated(ctx context.Context, status *observed.Status) error {
+	if err := w.SyncTerminated(ctx, w.pod, status); err != nil {
+		return err
+	}
+	return w.SyncRemains(ctx, w.pod, status)
+}
+
 type (
 	worldVolumes  world
 	worldStatuses world

@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -52,9 +53,21 @@ func (f *fakeSyncer) SyncTerminated(ctx context.Context, pod *v1.Pod, _ *observe
 	return err
 }
 
+func (f *fakeSyncer) SyncRemains(ctx context.Context, pod *v1.Pod, _ *observed.Status) error {
+	_, err := f.step(ctx, pod.UID, "remains", "")
+	return err
+}
+
 func (f *fakeSyncer) SyncOrphan(ctx context.Context, orphan observed.Pod) error {
 	_, err := f.step(ctx, orphan.UID, "orphan", "")
 	return err
+}
+
+// steps returns what was asked until now.
+func (f *fakeSyncer) steps() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.log)
 }
 
 func (f *fakeSyncer) step(ctx context.Context, uid types.UID, step, detail string) (string, error) {

@@ -44,6 +44,10 @@ type Syncer interface {
 	SyncTerminating(ctx context.Context, pod *v1.Pod, status *observed.Status, grace *int64) error
 	// SyncTerminated releases what the pod held beside its containers.
 	SyncTerminated(ctx context.Context, pod *v1.Pod, status *observed.Status) error
+	// SyncRemains removes what the runtime still has of a pod once everybody knows that
+	// it has ended. Where that fails nothing is lost: the next SyncOrphan of the pod
+	// removes it.
+	SyncRemains(ctx context.Context, pod *v1.Pod, status *observed.Status) error
 	// SyncOrphan stops and removes all that the runtime and the disk have of a
 	// pod that nobody wants, if anything. Only the pod's names are set.
 	SyncOrphan(ctx context.Context, orphan observed.Pod) error
@@ -181,9 +185,6 @@ func (w *Workers) step(ctx context.Context, k *worker) (next pause, more bool) {
 		return pause{time: w.cfg.Resync}, true // waits for its turn
 	}
 	terminal, err := w.sync(j)
-	if j.state == lifecycle.Terminated && j.orphan == nil && err == nil {
-		w.cfg.Finished(j.pod)
-	}
 	next, more = w.settle(k, j, terminal, err)
 	w.cfg.Refresh(k.uid)
 	return next, more
@@ -205,8 +206,21 @@ func (w *Workers) sync(j *job) (terminal bool, err error) {
 	case lifecycle.Terminating:
 		return false, w.cfg.Syncer.SyncTerminating(j.ctx, j.pod, status, &j.grace)
 	case lifecycle.Terminated:
-		return false, w.cfg.Syncer.SyncTerminated(j.ctx, j.pod, status)
+		return false, w.terminated(j, status)
 	default:
 		return w.cfg.Syncer.SyncPod(j.ctx, j.pod, j.mirror, status)
 	}
+}
+
+// terminated gives back what a pod held, and then, while the API learns of its end,
+// removes what is left of it.
+func (w *Workers) terminated(j *job, status *observed.Status) error {
+	if err := w.cfg.Syncer.SyncTerminated(j.ctx, j.pod, status); err != nil {
+		return err
+	}
+	w.cfg.Finished(j.pod)
+	if err := w.cfg.Syncer.SyncRemains(j.ctx, j.pod, status); err != nil && j.ctx.Err() == nil {
+		w.cfg.Log.Warn("what is left of a pod stays for now", "pod", j.pod.Namespace+"/"+j.pod.Name, "podUID", j.pod.UID, "err", err)
+	}
+	return nil
 }

@@ -89,6 +89,27 @@ func TestWaitsForNewerStatus(t *testing.T) {
 	})
 }
 
+// TestRemains holds that everybody learns of a pod's end before what is left of it
+// is removed, and that a failure of that keeps nobody waiting.
+func TestRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		syncer := newFakeSyncer(t)
+		syncer.answers["a remains"] = "cannot be removed"
+		told := make(chan []string, 1) // the steps until then
+		w := start(t, Config{Syncer: syncer, Cache: &moments{}, Finished: func(*v1.Pod) { told <- syncer.steps() }})
+		w.Update(lifecycle.Request{Kind: lifecycle.Create, Pod: testPod("a", "web")})
+		time.Sleep(time.Minute)
+		w.Update(lifecycle.Request{Kind: lifecycle.Kill, Pod: testPod("a", "web")})
+		time.Sleep(time.Minute)
+		if before := <-told; before[len(before)-1] != "a terminated" {
+			t.Errorf("told after %q, want right after it terminated", before)
+		}
+		if got := syncer.steps(); got[len(got)-1] != "a remains: cannot be removed" || !w.IsFinished("a") {
+			t.Errorf("steps %q, finished %v", got, w.IsFinished("a"))
+		}
+	})
+}
+
 func TestStatusThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := &moments{never: true}
@@ -357,6 +378,14 @@ func (m *model) SyncTerminated(ctx context.Context, pod *v1.Pod, _ *observed.Sta
 	return m.step(ctx, pod.UID, func(l *life) {
 		if l.running {
 			m.t.Errorf("%s: terminated while it runs", pod.UID)
+		}
+	}, func(*life) {})
+}
+
+func (m *model) SyncRemains(ctx context.Context, pod *v1.Pod, _ *observed.Status) error {
+	return m.step(ctx, pod.UID, func(l *life) {
+		if l.running {
+			m.t.Errorf("%s: removed while it runs", pod.UID)
 		}
 	}, func(*life) {})
 }
