@@ -2,7 +2,6 @@ package podlife
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,47 +17,71 @@ const gone = "gone"
 // A follower knows the pods by a watch. It reads it only in await, and so belongs
 // to one goroutine.
 type follower struct {
-	watch.Interface
+	client kubernetes.Interface
+	events watch.Interface
 	states map[string]string // by name: the phase, or gone
 }
 
 func follow(ctx context.Context, client kubernetes.Interface) (*follower, error) {
-	events, err := client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{LabelSelector: label})
-	return &follower{events, map[string]string{}}, err
+	f := &follower{client: client, states: map[string]string{}}
+	return f, f.open(ctx)
+}
+
+func (f *follower) Stop() { f.events.Stop() }
+
+// open begins the watch, after a list: an API server may end a watch at any time.
+func (f *follower) open(ctx context.Context) error {
+	pods := f.client.CoreV1().Pods(metav1.NamespaceDefault)
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: label})
+	if err != nil {
+		return err
+	}
+	for name := range f.states {
+		f.states[name] = gone
+	}
+	for i := range list.Items {
+		f.states[list.Items[i].Name] = string(list.Items[i].Status.Phase)
+	}
+	f.events, err = pods.Watch(ctx, metav1.ListOptions{LabelSelector: label, ResourceVersion: list.ResourceVersion})
+	return err
+}
+
+// next takes in the next event, until limited is done.
+func (f *follower) next(ctx, limited context.Context) error {
+	select {
+	case e, ok := <-f.events.ResultChan():
+		pod, isPod := e.Object.(*v1.Pod)
+		switch {
+		case !ok || !isPod:
+			return f.open(ctx)
+		case e.Type == watch.Deleted:
+			f.states[pod.Name] = gone
+		default:
+			f.states[pod.Name] = string(pod.Status.Phase)
+		}
+		return nil
+	case <-limited.Done():
+		return context.Cause(limited)
+	}
 }
 
 // await returns the moment at which the last of the pods got to a state.
 func (f *follower) await(ctx context.Context, names []string, state string) (time.Time, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
+	limited, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
-	missing := map[string]bool{}
-	for _, name := range names {
-		if f.states[name] != state {
-			missing[name] = true
+	for {
+		missing := 0
+		for _, name := range names {
+			if f.states[name] != state {
+				missing++
+			}
+		}
+		now := time.Now()
+		if missing == 0 {
+			return now, nil
+		}
+		if err := f.next(ctx, limited); err != nil {
+			return now, fmt.Errorf("wait until %d of %d pods are %s: %w", missing, len(names), state, err)
 		}
 	}
-	now := time.Now()
-	for len(missing) > 0 {
-		select {
-		case e, ok := <-f.ResultChan():
-			if !ok {
-				return now, errors.New("the watch of pods ended")
-			}
-			now = time.Now()
-			pod, ok := e.Object.(*v1.Pod)
-			if !ok {
-				return now, fmt.Errorf("the watch of pods: %v", e.Object)
-			}
-			f.states[pod.Name] = string(pod.Status.Phase)
-			if e.Type == watch.Deleted {
-				f.states[pod.Name] = gone
-			}
-			if f.states[pod.Name] == state {
-				delete(missing, pod.Name)
-			}
-		case <-ctx.Done():
-			return now, fmt.Errorf("wait until %d of %d pods are %s: %w", len(missing), len(names), state, context.Cause(ctx))
-		}
-	}
-	return now, nil
 }

@@ -89,7 +89,7 @@ func Measure(ctx context.Context, n Node) (l *Life, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer w.Stop()
+	defer func() { w.Stop() }() // the one that is open then
 	l = &Life{}
 	for _, step := range []func(context.Context, Node, *follower) error{l.single, l.bursts, l.fill} {
 		if err := step(ctx, n, w); err != nil {
