@@ -167,7 +167,7 @@ func describe(e *v1.Event) string {
 // fatal returns an error for an event that only a change from outside could
 // mend: all that the pod needs was made before it.
 func fatal(e *v1.Event) error {
-	if e.Type == v1.EventTypeWarning && (e.Reason == reason.FailedMount || e.Reason == reason.WaitingForReference) && strings.Contains(e.Message, "not found") {
+	if e.Type == v1.EventTypeWarning && e.Reason == reason.FailedMount && strings.Contains(e.Message, "not found") {
 		return failf(CodeStart, "pod %s/%s: %s: %s", e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Reason, e.Message)
 	}
 	return nil

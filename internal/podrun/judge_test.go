@@ -103,9 +103,8 @@ func TestFatalEvents(t *testing.T) {
 		reason, message string
 		want            bool
 	}{
-		{"FailedMount", `configmap "x" not found`, true},
+		{"FailedMount", `MountVolume.SetUp failed for volume "v" : ConfigMap default/x: not found`, true},
 		{"FailedMount", "the device is busy", false},
-		{"WaitingForReference", `waiting for ConfigMap default/x: not found`, true},
 		{"Unhealthy", "page not found", false},
 	} {
 		e := &v1.Event{Type: v1.EventTypeWarning, Reason: test.reason, Message: test.message}

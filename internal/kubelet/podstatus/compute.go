@@ -271,7 +271,8 @@ func isRegular(pod *v1.Pod, name string) bool {
 
 // setAddresses sets the addresses of the node and the pod. Of the pod's, the
 // first of the node's family and the first of the other one are told, as
-// upstream does. A pod on the host's network has the node's.
+// upstream does. A pod on the host's network has the node's. One that has ended
+// keeps those that it had, though its sandbox is gone.
 func setAddresses(s *v1.PodStatus, in *Input) {
 	for _, ip := range in.HostIPs[:min(len(in.HostIPs), 2)] {
 		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
@@ -294,6 +295,9 @@ func setAddresses(s *v1.PodStatus, in *Input) {
 				break
 			}
 		}
+	}
+	if len(s.PodIPs) == 0 && in.Ended {
+		s.PodIPs = slices.Clone(in.Previous.PodIPs)
 	}
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP

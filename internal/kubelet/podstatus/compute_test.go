@@ -361,6 +361,17 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+func TestAddressesOfWhatEnded(t *testing.T) {
+	p := pod(v1.RestartPolicyNever, "a")
+	had := v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}
+	for _, ended := range []bool{false, true} {
+		s := Compute(Input{Pod: p, Observed: &observed.Status{}, Previous: had, Ended: ended, Now: now})
+		if got := s.PodIP != "" && len(s.PodIPs) == 1; got != ended {
+			t.Errorf("ended %v: got addresses %v", ended, s.PodIPs)
+		}
+	}
+}
+
 func TestLongMessages(t *testing.T) {
 	o := seen("a:1 b:1 c:1")
 	for i := range o.Containers {

@@ -85,14 +85,16 @@ func (s *Syncer) waitForVolumes(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// mountEvent says what a pod's volumes lack. An object that somebody has yet
-// to make is no failure.
+// mountEvent says what a pod's volumes lack, in upstream's words. Of volumes that
+// wait for objects, each has an event of its own.
 func (s *Syncer) mountEvent(pod *v1.Pod, err error) {
-	if errors.Is(err, podvolumes.ErrWaiting) {
-		s.events.warn(pod, reason.WaitingForReference, "Pod cannot start yet: %v", err)
-		return
+	waiting := podvolumes.Waiting(err)
+	for _, w := range waiting {
+		s.events.warn(pod, reason.FailedMount, "MountVolume.SetUp failed for volume %q : %s: %s", w.Volume, w.Ref, w.Why())
 	}
-	s.events.warn(pod, reason.FailedMount, "Unable to attach or mount volumes: %v", err)
+	if len(waiting) == 0 {
+		s.events.warn(pod, reason.FailedMount, "Unable to attach or mount volumes: %v", err)
+	}
 }
 
 // SyncTerminating stops everything that runs of a pod within grace seconds (nil:

@@ -383,7 +383,7 @@ func TestVolumes(t *testing.T) {
 	if err := w.sync(); !errors.Is(err, podvolumes.ErrWaiting) {
 		t.Errorf("got %v, want ErrWaiting", err)
 	}
-	if got := w.eventsSoFar(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning WaitingForReference Pod cannot start yet: waiting for ") {
+	if got := w.eventsSoFar(); len(got) == 0 || got[0] != `Warning FailedMount MountVolume.SetUp failed for volume "v" : ConfigMap shop/m: not found` {
 		t.Errorf("got events %q", got)
 	}
 	if got := w.fake.Calls("RunPodSandbox"); len(got) > 0 {

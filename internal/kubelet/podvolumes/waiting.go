@@ -19,14 +19,35 @@ type WaitingError struct {
 }
 
 func (e *WaitingError) Error() string {
-	why := e.Err.Error()
+	return fmt.Sprintf("waiting for %s (%s): %s", e.Ref, Describe(e.Volume), e.Why())
+}
+
+// Why returns what is the matter with the object.
+func (e *WaitingError) Why() string {
 	if apierrors.IsNotFound(e.Err) && e.Ref.Kind != RefServiceAccount { // a token can also lack its pod
-		why = "not found"
+		return "not found"
 	}
-	return fmt.Sprintf("waiting for %s (%s): %s", e.Ref, Describe(e.Volume), why)
+	return e.Err.Error()
 }
 
 // Is matches ErrWaiting.
 func (e *WaitingError) Is(target error) bool { return target == ErrWaiting }
 
 func (e *WaitingError) Unwrap() error { return e.Err }
+
+// Waiting returns each volume's error within err that waits for an object.
+func Waiting(err error) []*WaitingError {
+	switch e := err.(type) { //nolint:errorlint // it takes the tree apart itself
+	case nil:
+		return nil
+	case *WaitingError:
+		return []*WaitingError{e}
+	case interface{ Unwrap() []error }:
+		var all []*WaitingError
+		for _, part := range e.Unwrap() {
+			all = append(all, Waiting(part)...)
+		}
+		return all
+	}
+	return Waiting(errors.Unwrap(err))
+}

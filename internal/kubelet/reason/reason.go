@@ -87,8 +87,7 @@ const (
 
 // Reasons of events about what upstream's kubelet has no word for.
 const (
-	UnsupportedField    = "UnsupportedField"    // a pod asks for what this version cannot do
-	WaitingForReference = "WaitingForReference" // a pod waits for an API object
-	WaitingForPod       = "WaitingForPod"       // a static pod starts after another
-	FailedMirrorPod     = "FailedMirrorPod"     // a static pod is not shown in the API; upstream only logs it
+	UnsupportedField = "UnsupportedField" // a pod asks for what this version cannot do
+	WaitingForPod    = "WaitingForPod"    // a static pod starts after another
+	FailedMirrorPod  = "FailedMirrorPod"  // a static pod is not shown in the API; upstream only logs it
 )
