@@ -172,7 +172,7 @@ func (k *Kubelet) wirePods() {
 		Node:   k.nodeReference(),
 		Events: k.pleg.Events(), Ended: k.workers.Ended(),
 		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
-		Published: k.checkpoint.Poke,
+		Published: k.checkpoint.Poke, Preempted: countPreemptions(k.cfg.Metrics),
 	})
 }
 
@@ -209,19 +209,23 @@ func features() podadmit.Features {
 }
 
 // admit asks whether this node takes a pod beside others.
-func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
+func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) syncloop.Verdict {
 	if k.shutdown.Err() != nil {
 		return refusedInShutdown()
 	}
-	refusal := podadmit.Admit(podadmit.Node{
+	room, refusal := podadmit.AdmitOrPreempt(podadmit.Node{
 		Node:     k.thisNode(),
 		Features: features(), UnsafeSysctls: k.cfg.UnsafeSysctls,
 		Pressure: k.pressure(),
 	}, pod, others)
+	var v syncloop.Verdict
 	if refusal != nil {
-		return refusal.Reason, refusal.Message, false
+		v.Reason, v.Message = refusal.Reason, refusal.Message
 	}
-	return "", "", true
+	if room != nil {
+		v.Preempt, v.Lack = room.End, string(room.Lack)
+	}
+	return v
 }
 
 // sweep removes what is on disk and in cgroups of pods that are not known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeshutdown"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 )
 
 // Upstream's words for pods and a machine that goes down.
@@ -36,8 +38,8 @@ func (k *Kubelet) wireShutdown() {
 // WithdrawShutdown removes what a kubelet of that name has written for logind.
 func WithdrawShutdown(name string) error { return logind.Withdraw(logind.Config{Name: name}) }
 
-func refusedInShutdown() (why, message string, ok bool) {
-	return reason.NodeShutdown, shutdownRejection, false
+func refusedInShutdown() syncloop.Verdict {
+	return syncloop.Verdict{Reason: reason.NodeShutdown, Message: shutdownRejection}
 }
 
 // shutdownPods are the pods that end with the machine.
@@ -73,4 +75,14 @@ func (k shutdownPods) Resume(ended []*v1.Pod) {
 			k.workers.Update(lifecycle.Request{Kind: lifecycle.Remove, Pod: pod})
 		}
 	}
+}
+
+// countPreemptions returns what counts pods that end so that a critical one fits,
+// by the resource that was lacking, as upstream's metric does.
+func countPreemptions(metrics prometheus.Registerer) func(lack string) {
+	preemptions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_preemptions", Help: "Cumulative number of pod preemptions by preemption resource",
+	}, []string{"preemption_signal"})
+	metrics.MustRegister(preemptions)
+	return func(lack string) { preemptions.WithLabelValues(lack).Inc() }
 }

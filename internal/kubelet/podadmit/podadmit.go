@@ -54,16 +54,26 @@ type Node struct {
 // are the pods that hold resources here, without pod itself and without those
 // that have ended.
 func Admit(n Node, pod *v1.Pod, others []*v1.Pod) *Refusal {
-	judges := []judge{identity, supported, pressure, platform, sysctls, apparmor, ports}
-	if n.Node != nil {
-		judges = append(judges, groups, resources, placement, taints)
-	}
-	for _, refuse := range judges {
+	for _, refuse := range judges(n, resources) {
 		if r := refuse(n, pod, others); r != nil {
 			return r
 		}
 	}
 	return nil
+}
+
+// judges returns those who are asked, one after the other. room is the one about
+// resources; nil: nobody is asked about them.
+func judges(n Node, room judge) []judge {
+	judges := []judge{identity, supported, pressure, platform, sysctls, apparmor, ports}
+	if n.Node == nil {
+		return judges
+	}
+	judges = append(judges, groups)
+	if room != nil {
+		judges = append(judges, room)
+	}
+	return append(judges, placement, taints)
 }
 
 // A judge refuses a pod for one kind of reason.

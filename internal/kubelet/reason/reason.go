@@ -36,10 +36,12 @@ const (
 // has too little of a resource, and of the event that tells of it.
 const Evicted = "Evicted"
 
-// Reasons of other pods that the node ended.
+// Reasons of other pods that the node ended or did not take.
 const (
 	Terminated = "Terminated" // the machine goes down
 	Preempting = "Preempting" // a critical pod needs the room; of the event, too
+
+	UnexpectedAdmissionError = "UnexpectedAdmissionError" // no room can be made for a critical pod
 )
 
 // Reasons of events.

@@ -29,6 +29,9 @@ type turn struct {
 // the order is one of starts, and takes nothing down.
 func (l *Loop) start(p *v1.Pod) {
 	delete(l.held, p.UID)
+	if l.rooms[p.UID] != nil {
+		return // it starts when there is room
+	}
 	if !startorder.Ordered(p) || l.runsNamed(p) {
 		delete(l.turns, p.UID)
 		l.create(p)
@@ -53,6 +56,7 @@ func (l *Loop) runsNamed(p *v1.Pod) bool {
 // keepOrder starts and stops the pods whose turn has come. It reports whether
 // what is to be said of them is another.
 func (l *Loop) keepOrder() (changed bool) {
+	changed = l.keepRooms()
 	for uid, t := range l.turns {
 		p := l.pods[uid]
 		if p == nil {

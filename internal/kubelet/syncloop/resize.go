@@ -118,8 +118,8 @@ func (r rank) compare(s rank) int {
 
 func (l *Loop) settleOne(uid types.UID, r *resize) {
 	p := r.wanted
-	_, message, ok := l.cfg.Admit(p, l.active(p))
-	if ok {
+	v := l.cfg.Admit(p, l.active(p))
+	if v.Reason == "" {
 		l.forgetResize(uid)
 		l.keep(p)
 		l.cfg.Log.Info("resize starts", "pod", fullName(p), "podUID", uid)
@@ -127,13 +127,13 @@ func (l *Loop) settleOne(uid types.UID, r *resize) {
 		l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p})
 		return
 	}
-	now := allocation.Pending{Reason: v1.PodReasonDeferred, Message: message, Generation: p.Generation}
+	now := allocation.Pending{Reason: v1.PodReasonDeferred, Message: v.Message, Generation: p.Generation}
 	if r.pending == now {
 		return
 	}
 	if r.pending.Generation != now.Generation || r.pending.Reason != now.Reason {
-		l.cfg.Log.Warn("resize waits", "pod", fullName(p), "podUID", uid, "why", message)
-		l.cfg.Recorder.Event(p, v1.EventTypeWarning, reason.ResizeDeferred, allocation.Tell(now.Reason, p, message))
+		l.cfg.Log.Warn("resize waits", "pod", fullName(p), "podUID", uid, "why", v.Message)
+		l.cfg.Recorder.Event(p, v1.EventTypeWarning, reason.ResizeDeferred, allocation.Tell(now.Reason, p, v.Message))
 	}
 	r.pending = now
 	l.cfg.Resizes.SetPending(uid, &now)

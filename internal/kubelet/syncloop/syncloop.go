@@ -16,6 +16,7 @@
 //     admitted too.
 //   - A static pod starts only after what the runtime has of an older one of its
 //     name has ended, even if that was made by an earlier agent.
+//   - A critical pod for which others have to end starts when they have.
 //   - A static pod that comes after others starts once they are ready, and stops
 //     before them.
 //   - No call of it waits for the API, a disk or the runtime.
@@ -65,6 +66,8 @@ type statuses interface {
 type statusStore interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	Forget(keep func(uid types.UID) bool)
+	// End says why a pod is ended that its source still has.
+	End(uid types.UID, reason, message string, disrupted bool)
 }
 
 // runtime is what was last listed. None of the calls blocks.
@@ -101,7 +104,7 @@ type Config struct {
 
 	// Admit decides whether the node takes a pod beside others, which are the
 	// pods that hold resources. Nil: it takes all.
-	Admit func(pod *v1.Pod, others []*v1.Pod) (reason, message string, ok bool)
+	Admit func(pod *v1.Pod, others []*v1.Pod) Verdict
 	// Sweep removes what is left on the disk of pods that are not known. It may
 	// block, and is called from one goroutine at a time. Nil: nothing to sweep.
 	Sweep func(ctx context.Context, known func(uid types.UID) bool) error
@@ -112,6 +115,9 @@ type Config struct {
 	// Published is called after each change of what Pods and Admitted return, and
 	// must not block. Nil: nobody is told.
 	Published func()
+	// Preempted is called for each pod that ends so that another fits, with the
+	// resource that was lacking. Nil: nobody is told.
+	Preempted func(lack string)
 
 	Housekeeping time.Duration // between two looks for what is left over; default 2 s, as upstream's
 	ListPoll     time.Duration // between two looks whether the runtime was listed, at the start; default 20 ms
@@ -123,7 +129,10 @@ func (c Config) withDefaults() Config {
 		c.Recorder = &record.FakeRecorder{} // without a channel it discards
 	}
 	if c.Admit == nil {
-		c.Admit = func(*v1.Pod, []*v1.Pod) (string, string, bool) { return "", "", true }
+		c.Admit = func(*v1.Pod, []*v1.Pod) Verdict { return Verdict{} }
+	}
+	if c.Preempted == nil {
+		c.Preempted = func(string) {}
 	}
 	if c.Published == nil {
 		c.Published = func() {}
@@ -167,6 +176,7 @@ type Loop struct {
 	rejected map[types.UID]rejection
 	resizes  map[types.UID]*resize  // those that are not allocated
 	turns    map[types.UID]*turn    // admitted, not started: others come first
+	rooms    map[types.UID]*room    // admitted, not started: others end first
 	held     map[types.UID]*v1.Pod  // gone from their source, not stopped: others end first
 	seen     sets.Set[string]       // sources whose updates were taken
 	told     map[faultKey]time.Time // faults of which an event was made, and when
@@ -210,6 +220,7 @@ func New(cfg Config) *Loop {
 		rejected:   map[types.UID]rejection{},
 		resizes:    map[types.UID]*resize{},
 		turns:      map[types.UID]*turn{},
+		rooms:      map[types.UID]*room{},
 		held:       map[types.UID]*v1.Pod{},
 		seen:       sets.New[string](),
 		told:       map[faultKey]time.Time{},
@@ -242,7 +253,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		l.markTurn()
 		var order <-chan time.Time
-		if len(l.turns)+len(l.held) > 0 {
+		if len(l.turns)+len(l.rooms)+len(l.held) > 0 {
 			order = time.After(orderPeriod)
 		}
 		select {

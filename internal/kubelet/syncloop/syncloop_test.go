@@ -47,6 +47,7 @@ type world struct {
 	asked   []types.UID         // whose admission was asked for
 	refused map[string]string   // by pod name: why it is not admitted
 	stored  map[types.UID]v1.PodStatus
+	slow    bool // pods that are killed take until they are ended
 }
 
 // Deliver gives the loop the full set of a source.
@@ -112,6 +113,9 @@ func (w *world) Update(req lifecycle.Request) {
 	case lifecycle.Update:
 	case lifecycle.Kill:
 		info.State = lifecycle.Finished
+		if w.slow {
+			info.State = lifecycle.Terminating
+		}
 	case lifecycle.Remove:
 		info.State, info.Removed = lifecycle.Terminating, true
 	}
@@ -160,22 +164,34 @@ func (w *world) SetPending(_ types.UID, pending *allocation.Pending) {
 
 func (w *world) Admit(uid types.UID) { w.record("admit %s", uid) }
 
-func (w *world) admit(p *v1.Pod, others []*v1.Pod) (reason, message string, ok bool) {
+func (w *world) admit(p *v1.Pod, others []*v1.Pod) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, p.UID)
 	switch why := w.refused[p.Name]; why {
 	case "":
-		return "", "", true
+		return Verdict{}
+	case "victims": // all that are not static
+		v := Verdict{Reason: "OutOfcpu", Lack: "cpu"}
+		for _, o := range others {
+			if !strings.HasPrefix(o.Name, "static") {
+				v.Preempt = append(v.Preempt, o)
+			}
+		}
+		slices.SortFunc(v.Preempt, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
+		return v
 	case "alone": // only without others
 		var names []string
 		for _, o := range others {
 			names = append(names, o.Name)
 		}
 		slices.Sort(names)
-		return "OutOfcpu", "beside " + strings.Join(names, ","), len(others) == 0
+		if len(others) == 0 {
+			return Verdict{}
+		}
+		return Verdict{Reason: "OutOfcpu", Message: "beside " + strings.Join(names, ",")}
 	default:
-		return why, "no", false
+		return Verdict{Reason: why, Message: "no"}
 	}
 }
 
@@ -214,6 +230,10 @@ func (s store) Get(uid types.UID) (v1.PodStatus, bool) {
 	defer s.mu.Unlock()
 	status, ok := s.stored[uid]
 	return status, ok
+}
+
+func (s store) End(uid types.UID, reason, message string, disrupted bool) {
+	s.record("end %s: %s: %s, %v", uid, reason, message, disrupted)
 }
 
 func (s store) Forget(keep func(types.UID) bool) {

@@ -127,7 +127,7 @@ func (l *Loop) update(p *v1.Pod) {
 		}
 		return
 	}
-	if l.turns[p.UID] != nil {
+	if l.turns[p.UID] != nil || l.rooms[p.UID] != nil {
 		return // it starts as it is then
 	}
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p, Mirror: l.mirrorOf(p)})
@@ -148,6 +148,7 @@ func (l *Loop) remove(p *v1.Pod) {
 	l.drop(p)
 	delete(l.rejected, p.UID)
 	delete(l.turns, p.UID)
+	delete(l.rooms, p.UID)
 	l.forgetResize(p.UID)
 	if l.endsBefore(p) {
 		l.held[p.UID] = p
@@ -160,9 +161,10 @@ func (l *Loop) remove(p *v1.Pod) {
 // pod of the API ends, as upstream has it: whoever made it makes another. Nobody
 // makes a static pod again, so it is asked about again later.
 func (l *Loop) admit(p *v1.Pod) bool {
-	why, message, ok := l.cfg.Admit(p, l.active(p))
+	v := l.cfg.Admit(p, l.active(p))
 	was, before := l.rejected[p.UID]
-	if ok {
+	if v.Reason == "" || len(v.Preempt) > 0 {
+		l.makeRoom(p, v)
 		if before {
 			delete(l.rejected, p.UID)
 			l.cfg.Statuses.Admit(p.UID)
@@ -170,14 +172,14 @@ func (l *Loop) admit(p *v1.Pod) bool {
 		}
 		return true
 	}
-	now := rejection{why, message}
+	now := rejection{v.Reason, v.Message}
 	l.rejected[p.UID] = now
 	if before && was == now {
 		return false
 	}
-	l.cfg.Log.Warn("pod rejected", "pod", fullName(p), "podUID", p.UID, "reason", why, "why", message)
-	l.cfg.Recorder.Event(p, v1.EventTypeWarning, why, message)
-	l.cfg.Statuses.Reject(p, why, message)
+	l.cfg.Log.Warn("pod rejected", "pod", fullName(p), "podUID", p.UID, "reason", v.Reason, "why", v.Message)
+	l.cfg.Recorder.Event(p, v1.EventTypeWarning, v.Reason, v.Message)
+	l.cfg.Statuses.Reject(p, v.Reason, v.Message)
 	if !staticpod.IsStatic(p) {
 		l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Kill, Pod: p})
 	}
