@@ -1,6 +1,7 @@
 // Package eviction keeps a node from running out of memory, disk or process
 // identifiers: it says which of them are low, gives back what nobody needs, and
-// at last ends pods.
+// at last ends pods. It also ends pods that have more on disk than their limits
+// allow.
 //
 // It reads how full the machine and its filesystems are, what pods use while
 // that matters, and, of pods, only those that their workers keep running. It
@@ -118,8 +119,9 @@ type Manager struct {
 
 	// The loop's own, without a lock.
 	history history
-	mounts  mounts            // as the runtime last said
-	unread  map[string]string // what could not be read last time, and why
+	mounts  mounts                  // as the runtime last said
+	unread  map[string]string       // what could not be read last time, and why
+	due     map[types.UID]time.Time // when a pod's files may be counted again for its limits
 
 	mu struct {
 		sync.Mutex
@@ -139,7 +141,7 @@ func New(cfg Config) *Manager {
 // Run looks once a period, and at once after a pod has ended, until ctx is done.
 func (m *Manager) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if ended := m.round(ctx); ended != nil {
+		if ended := m.round(ctx); len(ended) > 0 {
 			m.waitForEnd(ctx, ended)
 			continue
 		}

@@ -47,6 +47,8 @@ type host struct {
 	imageErr error
 	slow     time.Duration // how long a pod takes to end
 	log      []string
+	counted  map[string]int // how often the files of a pod were
+	counting time.Duration  // how long that takes
 }
 
 // A hosted is a pod on the host.
@@ -57,7 +59,7 @@ type hosted struct {
 }
 
 func newHost(subjects ...subject) *host {
-	h := &host{memory: 500, devices: map[string]uint64{nodeDir: 1, imageDir: 2}, pods: map[types.UID]*hosted{}}
+	h := &host{memory: 500, devices: map[string]uint64{nodeDir: 1, imageDir: 2}, pods: map[types.UID]*hosted{}, counted: map[string]int{}}
 	for _, s := range subjects {
 		h.pods[s.pod.UID] = &hosted{subject: s, state: lifecycle.Syncing}
 	}
@@ -164,7 +166,9 @@ func (h ofCgroups) Usage(uid types.UID) (workingSet, tasks uint64, err error) {
 }
 
 func (h ofFolders) Usage(_ context.Context, pod *v1.Pod) (map[string]stats.FsStats, []stats.VolumeStats, error) {
+	time.Sleep(h.counting)
 	h.mu.Lock()
+	h.counted[pod.Name]++
 	defer h.mu.Unlock()
 	p := h.pods[pod.UID]
 	if p.usage == nil {

@@ -25,12 +25,10 @@ type ending struct {
 	grace int64 // seconds
 }
 
-// round looks once and does one thing about what is low: it gives back what
-// nobody needs, and if that is not enough, ends one pod, which it returns.
-func (m *Manager) round(ctx context.Context) *ending {
-	if len(m.cfg.Policy.thresholds) == 0 {
-		return nil
-	}
+// round looks once, ends the pods that have more than they may have, and if there
+// are none does one thing about what is low: it gives back what nobody needs, and
+// if that is not enough, ends one pod. It returns the pods that it ends.
+func (m *Manager) round(ctx context.Context) []ending {
 	seen, l := m.observe(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -38,6 +36,9 @@ func (m *Manager) round(ctx context.Context) *ending {
 	var v verdict
 	m.history, v = m.cfg.Policy.decide(m.history, seen, time.Now())
 	m.publish(v.conditions, seen)
+	if ended := m.evictOverLimits(ctx, l); len(ended) > 0 || ctx.Err() != nil {
+		return ended
+	}
 	if len(v.act) == 0 {
 		m.setTrouble("")
 		return nil
@@ -57,7 +58,10 @@ func (m *Manager) round(ctx context.Context) *ending {
 			return nil
 		}
 	}
-	return m.evictOne(ctx, t, seen, l)
+	if e := m.evictOne(ctx, t, seen, l); e != nil {
+		return []ending{*e}
+	}
+	return nil
 }
 
 // reclaim removes from the filesystem of a signal what nobody needs: what is
@@ -100,7 +104,8 @@ func (m *Manager) evictOne(ctx context.Context, t threshold, seen observations, 
 		}
 	}
 	text, annotations := message(t, seen[t.signal], first)
-	return m.evict(first.pod, eviction{signal: string(t.signal), grace: grace, message: text, annotations: annotations, disrupted: true})
+	e := m.evict(first.pod, eviction{signal: string(t.signal), grace: grace, message: text, annotations: annotations, disrupted: true})
+	return &e
 }
 
 // An eviction is how and why one pod ends.
@@ -112,13 +117,13 @@ type eviction struct {
 	disrupted   bool              // for the node's sake
 }
 
-func (m *Manager) evict(pod *v1.Pod, e eviction) *ending {
+func (m *Manager) evict(pod *v1.Pod, e eviction) ending {
 	m.cfg.Log.Warn("pod is evicted", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "signal", e.signal, "why", strings.TrimSpace(e.message))
 	m.cfg.Recorder.AnnotatedEventf(pod, e.annotations, v1.EventTypeWarning, reason.Evicted, "%s", e.message)
 	m.cfg.Statuses.End(pod.UID, reason.Evicted, e.message, e.disrupted)
 	m.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Kill, Pod: pod, Grace: &e.grace})
 	m.metrics.evictions.WithLabelValues(e.signal).Inc()
-	return &ending{uid: pod.UID, grace: e.grace}
+	return ending{uid: pod.UID, grace: e.grace}
 }
 
 // hopeless says why no pod goes, if none does.
@@ -158,10 +163,14 @@ func (m *Manager) running() []*v1.Pod {
 	return pods
 }
 
-// waitForEnd waits until nothing is left of a pod that was asked to end, so that
+// waitForEnd waits until nothing is left of pods that were asked to end, so that
 // the next look sees what that gave.
-func (m *Manager) waitForEnd(ctx context.Context, e *ending) {
-	limit := time.NewTimer(time.Duration(e.grace)*time.Second*3/2 + m.cfg.CleanWait)
+func (m *Manager) waitForEnd(ctx context.Context, ended []ending) {
+	var grace int64
+	for _, e := range ended {
+		grace = max(grace, e.grace)
+	}
+	limit := time.NewTimer(time.Duration(grace)*time.Second*3/2 + m.cfg.CleanWait)
 	defer limit.Stop()
 	poll := time.NewTicker(m.cfg.CleanPoll)
 	defer poll.Stop()
@@ -170,10 +179,11 @@ func (m *Manager) waitForEnd(ctx context.Context, e *ending) {
 		case <-ctx.Done():
 			return
 		case <-limit.C:
-			m.cfg.Log.Warn("an evicted pod takes long to end", "podUID", e.uid)
+			m.cfg.Log.Warn("evicted pods take long to end", "count", len(ended))
 			return
 		case <-poll.C:
-			if m.isGone(e.uid) {
+			ended = slices.DeleteFunc(ended, func(e ending) bool { return m.isGone(e.uid) })
+			if len(ended) == 0 {
 				return
 			}
 		}

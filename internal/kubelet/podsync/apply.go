@@ -140,9 +140,6 @@ func (r *run) create(ctx context.Context, acts actions) error {
 		}
 		return fmt.Errorf("create sandbox: %w", err)
 	}
-	if acts.attempt == 0 { // once: it is as true of the next ones
-		r.s.events.unenforced(r.pod)
-	}
 	status, err := r.s.cfg.Runtime.Inspect(ctx, r.pod.UID)
 	if err != nil {
 		if ctx.Err() == nil {

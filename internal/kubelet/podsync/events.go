@@ -2,14 +2,11 @@ package podsync
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
 // What events of one pod say, in upstream's words.
@@ -36,20 +33,6 @@ func (e events) warn(pod *v1.Pod, why, format string, args ...any) {
 func (e events) warnings(pod *v1.Pod, list []podfiles.Warning) {
 	for _, w := range list {
 		e.recorder.Event(pod, v1.EventTypeWarning, w.Reason, w.Message)
-	}
-}
-
-// unenforced tells of what a pod asks for and gets only by half.
-func (e events) unenforced(pod *v1.Pod) {
-	var all []string
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if what := podvolumes.Unenforced(v); what != "" {
-			all = append(all, fmt.Sprintf("spec.volumes[%d] (%s): %s", i, v.Name, what))
-		}
-	}
-	if len(all) > 0 {
-		e.recorder.Event(pod, v1.EventTypeWarning, reason.UnsupportedField, "The pod runs, but: "+strings.Join(all, "; "))
 	}
 }
 

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -124,28 +122,6 @@ func TestServicesAreAway(t *testing.T) {
 				w.wantRetry(time.Second)
 			}
 		})
-	}
-}
-
-// TestUnenforced holds that a pod is told once what it does not get.
-func TestUnenforced(t *testing.T) {
-	const want = `Warning UnsupportedField The pod runs, but: spec.volumes[1] (cache): emptyDir.sizeLimit: on disk this version does not enforce it`
-	w := newWorld(t, nil)
-	limited := &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Gi"))}
-	w.pod.Spec.Volumes = []v1.Volume{
-		{Name: "free", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-		{Name: "cache", VolumeSource: v1.VolumeSource{EmptyDir: limited}},
-	}
-	w.fake.Inject(crifake.Fault{Op: "RunPodSandbox", Times: 1, Err: errors.New("busy")})
-	if err := w.sync(); err == nil {
-		t.Error("the first try was to fail")
-	}
-	w.mustSync()
-	w.Syncer = New(w.cfg) // the agent restarts
-	w.mustSync()
-	got := slices.DeleteFunc(w.eventsSoFar(), func(e string) bool { return !strings.Contains(e, "UnsupportedField") })
-	if diff := cmp.Diff(got, []string{want}); diff != "" {
-		t.Errorf("events: got -, want +:\n%s", diff)
 	}
 }
 

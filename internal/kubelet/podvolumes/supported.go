@@ -43,15 +43,6 @@ func supportedProjected(source *v1.ProjectedVolumeSource) error {
 	return nil
 }
 
-// Unenforced returns what a supported volume asks for and does not get yet, or
-// "". The pod runs; somebody should be told.
-func Unenforced(v *v1.Volume) string {
-	if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !e.SizeLimit.IsZero() {
-		return "emptyDir.sizeLimit: on disk this version does not enforce it"
-	}
-	return ""
-}
-
 // SupportedPV returns nil if the volume behind a claim can be mounted.
 func SupportedPV(pv *v1.PersistentVolume) error {
 	if mode := pv.Spec.VolumeMode; mode != nil && *mode != v1.PersistentVolumeFilesystem {
