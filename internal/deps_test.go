@@ -104,6 +104,9 @@ var kinds = map[string]string{
 	"internal/kubelet/userids":        "adapter",
 	"internal/kubelet/probehandler":   "adapter",
 	"internal/kubelet/prober":         "stage",
+
+	"internal/kubelet/credentialconfig":   "leaf",
+	"internal/kubelet/credentialprovider": "adapter",
 }
 
 // may says which kinds a kind may import. Only a root may import a stage, so

@@ -109,6 +109,12 @@ func childArgs(cfg node.Config, f *upFlags) ([]string, error) {
 	if cfg.PodCIDR != "" {
 		args = append(args, "--pod-cidr", cfg.PodCIDR)
 	}
+	if cfg.ImageCredentialProviderConfig != "" {
+		args = append(args, "--image-credential-provider-config", cfg.ImageCredentialProviderConfig)
+	}
+	if cfg.ImageCredentialProviderBinDir != "" {
+		args = append(args, "--image-credential-provider-bin-dir", cfg.ImageCredentialProviderBinDir)
+	}
 	if f.config != "" {
 		path, err := filepath.Abs(f.config)
 		if err != nil {

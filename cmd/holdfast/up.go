@@ -27,6 +27,8 @@ type upFlags struct {
 	kubeletPort int
 	runtime     string
 	podCIDR     string
+	providers   string // configuration of image credential providers
+	providerBin string
 	detach      bool
 	detached    bool // this is the process in the background
 	verbose     bool
@@ -86,6 +88,8 @@ func (f *upFlags) bindSettings(cmd *cobra.Command) {
 	flags.IntVar(&f.kubeletPort, "kubelet-port", node.DefaultKubeletPort, "port of the kubelet's API, 0 for any free one")
 	flags.StringVar(&f.runtime, "container-runtime-endpoint", "", "socket of a runtime that is there already, such as unix:///run/containerd/containerd.sock (default a private containerd)")
 	flags.StringVar(&f.podCIDR, "pod-cidr", "", "subnet of the pods' addresses, such as 10.99.0.0/24 (default a free /24, chosen once)")
+	flags.StringVar(&f.providers, "image-credential-provider-config", "", "file or folder that says which programs are asked for credentials of images, as upstream's CredentialProviderConfig (default none)")
+	flags.StringVar(&f.providerBin, "image-credential-provider-bin-dir", "", "folder of those programs (default none)")
 }
 
 // settings returns the file's settings with the flags that were given on top.
@@ -127,6 +131,12 @@ func (f *upFlags) settings(cmd *cobra.Command, g *global) (node.Config, error) {
 	}
 	if given("pod-cidr") {
 		cfg.PodCIDR = f.podCIDR
+	}
+	if given("image-credential-provider-config") {
+		cfg.ImageCredentialProviderConfig = f.providers
+	}
+	if given("image-credential-provider-bin-dir") {
+		cfg.ImageCredentialProviderBinDir = f.providerBin
 	}
 	return cfg, nil
 }

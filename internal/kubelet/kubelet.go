@@ -21,6 +21,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/credentialconfig"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
@@ -128,6 +129,9 @@ type Config struct {
 	// ImageCredentials returns the node's own pull secrets, used after a pod's.
 	// Nil: it has none.
 	ImageCredentials func() ([]*v1.Secret, error)
+	// CredentialProviders are the programs that are asked for credentials after
+	// that. Nil: there are none.
+	CredentialProviders *credentialconfig.Config
 
 	// Configuration is what /configz shows. Nil: there is no /configz.
 	Configuration *kubeletconfig.KubeletConfiguration

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/credentialprovider"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
@@ -154,6 +155,11 @@ func (k *Kubelet) wirePods() {
 	}
 	if k.checkpoint != nil {
 		syncer.Offline = k.checkpoint.Restored
+	}
+	if k.cfg.CredentialProviders != nil {
+		syncer.Providers = credentialprovider.New(credentialprovider.Config{
+			Providers: k.cfg.CredentialProviders, Accounts: k.objects, Metrics: k.cfg.Metrics, Log: log.With("part", "credentialprovider"),
+		})
 	}
 	if k.cfg.HostPorts != nil {
 		syncer.HostPorts = k.cfg.HostPorts

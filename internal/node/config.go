@@ -96,6 +96,13 @@ type Config struct {
 	// its own configuration says it.
 	RuntimeHandlers []runtimehost.Handler `json:"runtimeHandlers,omitempty"`
 
+	// ImageCredentialProviderConfig is a file, or a folder of files, of upstream's
+	// CredentialProviderConfig: the programs that are asked for credentials of
+	// images. ImageCredentialProviderBinDir is the folder of those programs. Both
+	// or none. Default: none.
+	ImageCredentialProviderConfig string `json:"imageCredentialProviderConfig,omitempty"`
+	ImageCredentialProviderBinDir string `json:"imageCredentialProviderBinDir,omitempty"`
+
 	// LogFile is the file that standard error goes to, if it is the node's own:
 	// it is kept within twice 16 MiB. Default: standard error is somebody else's.
 	LogFile string `json:"-"`
@@ -156,6 +163,7 @@ func LoadConfig(path string) (Config, error) {
 // fileFields are the fields of a configuration file.
 var fileFields = []string{
 	"apiVersion", "kind", "rootDir", "manifestDir", "manifestURL", "nodeName", "apiPort", "bindAddress", "apiNames", "kubeletPort", "containerRuntimeEndpoint", "podCIDR", "plegThreshold", "kubelet", "images", "runtimeHandlers",
+	"imageCredentialProviderConfig", "imageCredentialProviderBinDir",
 }
 
 // checkShape refuses, with the line, what decoding would pass over or say
@@ -247,6 +255,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Images, err = c.Images.Absolute(); err != nil {
 		return c, fmt.Errorf("images: %w", err)
 	}
+	if err := c.absoluteProviders(); err != nil {
+		return c, err
+	}
 	if c.NodeName == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -304,6 +315,9 @@ func (c Config) validate() error {
 	errs = append(errs, runtimehost.CheckHandlers("runtimeHandlers", c.RuntimeHandlers))
 	if len(c.RuntimeHandlers) > 0 && c.ContainerRuntimeEndpoint != "" {
 		errs = append(errs, fmt.Errorf("runtimeHandlers: they are for the private containerd; configure the runtime at %s itself", c.ContainerRuntimeEndpoint))
+	}
+	if _, err := c.credentialProviders(); err != nil {
+		errs = append(errs, err)
 	}
 	errs = append(errs, c.validateReach()...)
 	return errors.Join(append(errs, c.Kubelet.validate()...)...)

@@ -50,6 +50,12 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 		ImageGCHighThresholdPercent: new(int32(images.HighThresholdPercent)),
 		ImageGCLowThresholdPercent:  new(int32(images.LowThresholdPercent)),
 
+		RegistryPullQPS: new(int32(5)),
+		RegistryBurst:   10,
+
+		ImagePullCredentialsVerificationPolicy: kubeletconfig.NeverVerifyPreloadedImages,
+		CrashLoopBackOff:                       kubeletconfig.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: 5 * time.Minute}},
+
 		ContainerLogMaxSize:         strconv.FormatInt(logs.MaxSize>>20, 10) + "Mi",
 		ContainerLogMaxFiles:        new(int32(logs.MaxFiles)),
 		ContainerLogMaxWorkers:      new(int32(logs.Workers)),
@@ -71,5 +77,8 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 		return nil, fmt.Errorf("configuration in force: %w", err)
 	}
 	c.EvictionHard = cfg.Kubelet.settings().HardInForce()
+	if c.SerializeImagePulls == nil {
+		c.SerializeImagePulls = new(c.MaxParallelImagePulls == nil || *c.MaxParallelImagePulls < 2)
+	}
 	return c, nil
 }

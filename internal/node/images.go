@@ -3,10 +3,12 @@ package node
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/imagedir"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/credentialconfig"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
 
@@ -25,6 +27,40 @@ func (c Config) checkImages() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// absoluteProviders makes the paths of credential providers absolute.
+func (c *Config) absoluteProviders() error {
+	for _, path := range []*string{&c.ImageCredentialProviderConfig, &c.ImageCredentialProviderBinDir} {
+		if *path == "" {
+			continue
+		}
+		full, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("image credential providers: %w", err)
+		}
+		*path = full
+	}
+	return nil
+}
+
+// credentialProviders reads which programs are asked for credentials of images,
+// nil for none, and says what is wrong with them.
+func (c Config) credentialProviders() (*credentialconfig.Config, error) {
+	const files, programs = "imageCredentialProviderConfig", "imageCredentialProviderBinDir"
+	switch config, bin := c.ImageCredentialProviderConfig, c.ImageCredentialProviderBinDir; {
+	case config == "" && bin == "":
+		return nil, nil
+	case config == "":
+		return nil, fmt.Errorf("%s: it is missing beside %s", files, programs)
+	case bin == "":
+		return nil, fmt.Errorf("%s: it is missing beside %s", programs, files)
+	}
+	providers, err := credentialconfig.Load(c.ImageCredentialProviderConfig, c.ImageCredentialProviderBinDir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", files, err)
+	}
+	return providers, nil
 }
 
 // prepareArchives makes what imports the archives of images.

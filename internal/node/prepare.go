@@ -196,6 +196,10 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 			return fmt.Errorf("take back what logind was told: %w", err)
 		}
 	}
+	providers, err := n.cfg.credentialProviders()
+	if err != nil {
+		return err
+	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	evictions, err := n.cfg.Kubelet.EvictionSettings.policy()
@@ -203,8 +207,8 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		return err
 	}
 	n.kubelet, err = kubelet.New(kubelet.Config{
-		ImageCredentials: n.cfg.Images.Secrets,
-		NodeName:         n.cfg.NodeName, Addresses: []netip.Addr{n.address},
+		ImageCredentials: n.cfg.Images.Secrets, CredentialProviders: providers,
+		NodeName: n.cfg.NodeName, Addresses: []netip.Addr{n.address},
 		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
 		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration, PLEGThreshold: n.cfg.plegThreshold(),
 		RuntimeTimeout: n.cfg.Kubelet.RuntimeRequestTimeout.Duration, SingleProcessOOMKill: n.cfg.Kubelet.SingleProcessOOMKill,

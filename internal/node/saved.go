@@ -69,6 +69,8 @@ func Differences(in *instance.Instance, cfg Config) ([]string, error) {
 		{"bindAddress", strings.Join(last.BindAddress, ","), strings.Join(cfg.BindAddress, ",")},
 		{"apiNames", strings.Join(last.APINames, ","), strings.Join(cfg.APINames, ",")},
 		{"containerRuntimeEndpoint", last.ContainerRuntimeEndpoint, cfg.ContainerRuntimeEndpoint},
+		{"imageCredentialProviderConfig", last.ImageCredentialProviderConfig, cfg.ImageCredentialProviderConfig},
+		{"imageCredentialProviderBinDir", last.ImageCredentialProviderBinDir, cfg.ImageCredentialProviderBinDir},
 		{"podCIDR", last.PodCIDR, cfg.PodCIDR},
 	} {
 		if s.last != s.now {

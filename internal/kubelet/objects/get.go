@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -120,4 +121,9 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 		return nil, apierrors.NewNotFound(resources[ref.Kind], ref.Name)
 	}
 	return object, nil
+}
+
+// GetServiceAccount returns a ServiceAccount as the API server has it now.
+func (s *Store) GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return s.cfg.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 }

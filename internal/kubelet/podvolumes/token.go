@@ -18,7 +18,7 @@ const (
 // token adds the file of a service account token.
 func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccountTokenProjection) error {
 	account := serviceAccount(r.pod)
-	answer, err := r.objects.Token(ctx, r.pod.Namespace, account, tokenRequest(r.pod, source))
+	answer, err := r.objects.Token(ctx, r.pod.Namespace, account, TokenRequest(r.pod, source))
 	if err != nil {
 		return r.waiting(RefServiceAccount, account, err)
 	}
@@ -39,10 +39,10 @@ func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccou
 // serviceAccount returns the name of the service account of a pod.
 func serviceAccount(pod *v1.Pod) string { return cmp.Or(pod.Spec.ServiceAccountName, "default") }
 
-// tokenRequest asks for the token of one projection. It is bound to the pod, so
+// TokenRequest asks for the token of one projection. It is bound to the pod, so
 // that it ends with it. A static pod exists in the API only as a mirror with
 // another UID, which may come and go: its token is bound to the node instead.
-func tokenRequest(pod *v1.Pod, source *v1.ServiceAccountTokenProjection) *authenticationv1.TokenRequest {
+func TokenRequest(pod *v1.Pod, source *v1.ServiceAccountTokenProjection) *authenticationv1.TokenRequest {
 	seconds := int64(defaultTokenSeconds)
 	if source.ExpirationSeconds != nil {
 		seconds = *source.ExpirationSeconds
