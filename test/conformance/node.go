@@ -41,6 +41,9 @@ type Node struct {
 // stopped or started it.
 const healthPort = 10248
 
+// testHandler is the handler that tests of runtime classes want to be there.
+const testHandler = "test-handler"
+
 // settings are what the tests expect a node to be set to.
 func (n *Node) settings() map[string]any {
 	if n.NoHealth {
@@ -59,6 +62,10 @@ func HealthPortFree() bool {
 // writeConfig writes the node's configuration, with settings of the kubelet
 // beside its own, and returns the file.
 func (n *Node) writeConfig(kubelet map[string]any) (path string, err error) {
+	runc, err := filepath.Abs(filepath.Join(filepath.Dir(n.Binary), "runtime", "runc"))
+	if err != nil {
+		return "", err
+	}
 	section := n.settings()
 	maps.Copy(section, kubelet)
 	text, err := yaml.Marshal(map[string]any{
@@ -68,6 +75,7 @@ func (n *Node) writeConfig(kubelet map[string]any) (path string, err error) {
 		"images": map[string]any{"mirrors": []any{map[string]any{
 			"registry": "registry.k8s.io", "endpoints": []any{map[string]any{"url": n.Mirror}},
 		}}},
+		"runtimeHandlers": []any{map[string]any{"name": testHandler, "binary": runc}},
 	})
 	if err != nil {
 		return "", err

@@ -52,7 +52,7 @@ func TestHostname(t *testing.T) {
 		},
 		"full name that is too long": {
 			change: func(p *v1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("s", 60), new(true) },
-			name:   "web", domain: strings.Repeat("s", 60) + ".shop.svc.cluster.local", err: "longer than 64",
+			name:   "web", domain: strings.Repeat("s", 60) + ".shop.svc.cluster.local", err: "failed to construct FQDN from pod hostname and cluster domain, FQDN web.",
 		},
 		"override": {
 			change: func(p *v1.Pod) { p.Spec.HostnameOverride, p.Spec.Subdomain = new("a.b"), "s" },

@@ -42,7 +42,8 @@ func kernelHostname(pod *v1.Pod, name, domain string) (string, error) {
 	}
 	fqdn := name + "." + domain
 	if len(fqdn) > maxHostname {
-		return "", fmt.Errorf("host name %q is longer than %d characters", fqdn, maxHostname)
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+			fqdn, maxHostname, len(fqdn)) // upstream's words, for who looks for them
 	}
 	return fqdn, nil
 }
