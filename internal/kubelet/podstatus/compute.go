@@ -43,7 +43,7 @@ type Input struct {
 
 // Reasons and messages that upstream's kubelet has for the same facts.
 const (
-	deadlineReason  = "DeadlineExceeded"
+	deadlineReason  = reason.DeadlineExceeded
 	deadlineMessage = "Pod was active on the node longer than the specified deadline"
 )
 

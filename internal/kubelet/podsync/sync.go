@@ -25,6 +25,9 @@ func (s *Syncer) SyncPod(ctx context.Context, pod, _ *v1.Pod, status *observed.S
 	r.beginResize()
 	api := s.cfg.Statuses.Report(pod, status, old)
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
+		if api.Reason == reason.DeadlineExceeded {
+			s.events.normal(pod, api.Reason, "%s", api.Message)
+		}
 		return true, nil
 	}
 	r.restartAll = restartsAll(&api)

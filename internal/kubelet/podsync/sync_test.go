@@ -563,3 +563,14 @@ func TestEphemeral(t *testing.T) {
 		t.Errorf("namespaces: %v", options)
 	}
 }
+
+// TestDeadline holds that the end of a pod's time is an event, and starts nothing.
+func TestDeadline(t *testing.T) {
+	w := newWorld(t, nil)
+	w.phase, w.why = v1.PodFailed, "DeadlineExceeded"
+	terminal, err := w.SyncPod(t.Context(), w.pod, nil, w.inspect())
+	if !terminal || err != nil {
+		t.Errorf("got %v, %v; want the end", terminal, err)
+	}
+	w.wantEvents("Normal DeadlineExceeded DeadlineExceeded")
+}

@@ -47,6 +47,7 @@ type world struct {
 	log                []string   // what volumes and cgroups were asked, in order
 	waits              map[string]reason.Wait
 	phase              v1.PodPhase
+	why                string // reason and message of the phase
 	conditions         []v1.PodCondition
 	progress, reported *allocation.Progress // as set, and as of the last Report
 	mount              error                // why volumes are not ready
@@ -145,7 +146,7 @@ func (s *worldStatuses) Report(_ *v1.Pod, _ *observed.Status, waits map[string]r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits, s.reported = maps.Clone(waits), s.progress
-	return v1.PodStatus{Phase: s.phase, Conditions: s.conditions}
+	return v1.PodStatus{Phase: s.phase, Reason: s.why, Message: s.why, Conditions: s.conditions}
 }
 
 func (s *worldStatuses) SetProgress(_ types.UID, progress *allocation.Progress) {

@@ -41,6 +41,7 @@ const (
 	Terminated = "Terminated" // the machine goes down
 	Preempting = "Preempting" // a critical pod needs the room; of the event, too
 
+	DeadlineExceeded         = "DeadlineExceeded"         // its activeDeadlineSeconds are over; of the event, too
 	UnexpectedAdmissionError = "UnexpectedAdmissionError" // no room can be made for a critical pod
 )
 
