@@ -172,6 +172,8 @@ type Kubelet struct {
 
 	evictions *eviction.Manager
 
+	hiddenPaths []string // that containers do not see
+
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
 
 	probeMetrics *prometheus.Registry // of /metrics/probes

@@ -67,7 +67,7 @@ func (k *Kubelet) podNode() *podfiles.Node {
 		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
 		SingleProcessOOMKill: k.cfg.SingleProcessOOMKill != nil && *k.cfg.SingleProcessOOMKill,
 		ServiceHost:          k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
-		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault,
+		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault, HiddenPaths: k.hiddenPaths,
 	}
 	if node := k.thisNode(); node != nil {
 		n.Handlers = node.Status.RuntimeHandlers

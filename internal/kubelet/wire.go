@@ -78,6 +78,7 @@ func (k *Kubelet) wireHost() error {
 	if err := os.MkdirAll(k.seccompFolder(), 0o750); err != nil {
 		return fmt.Errorf("folder of seccomp profiles: %w", err)
 	}
+	k.hiddenPaths = hoststats.New(k.cfg.Dir).ThermalThrottle()
 	k.resolver = hoststats.NewResolver(log.With("part", "hoststats"))
 	k.events = newRecorder(cmp.Or(k.cfg.EventClient, k.cfg.Client), k.cfg.NodeName)
 	var err error

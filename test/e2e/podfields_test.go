@@ -16,16 +16,28 @@ import (
 // TestPodFields is what pods may ask for beside a program and its volumes. The
 // parts are independent of each other and share one node.
 func TestPodFields(t *testing.T) {
-	n := startNode(t)
+	n := newNode(t)
+	n.settings(confiningSettings)
+	n.up()
 	n.importBusybox()
+	t.Run("users of its own", func(t *testing.T) { // first: the agent is restarted below it
+		sub := *n
+		sub.t = t
+		testUsers(t, &sub)
+	})
 	for name, test := range map[string]func(*testing.T, *node){
 		"all containers start again":       testRestartAll,
 		"a signal of its own":              testStopSignal,
 		"variables from a file":            testFileKeys,
 		"read-only with all that is below": testRecursiveReadOnly,
-		"users of its own":                 testUsers,
+		"seccomp":                          testSeccomp,
+		"what /proc hides":                 testProcMount,
+		"kernel settings":                  testSysctls,
+		"groups of the image":              testGroups,
+		"privileges":                       testPrivileges,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			sub := *n
 			sub.t = t
 			test(t, &sub)

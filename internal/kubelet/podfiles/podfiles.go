@@ -43,6 +43,10 @@ type Node struct {
 	// not there does not start; the runtime says so.
 	SeccompFolder string
 
+	// HiddenPaths are paths of this machine that containers do not see, beside
+	// those that exist on all, unless procMount unmasks them.
+	HiddenPaths []string
+
 	// ServiceHost and ServicePort are where pods reach the API server, for
 	// KUBERNETES_SERVICE_HOST and _PORT. Empty: the service "kubernetes" of the
 	// API is used, or nothing.

@@ -60,7 +60,7 @@ func (n *Node) securityContext(pod *v1.Pod, c *v1.Container, user ImageUser) (*r
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		Seccomp:                  n.seccomp(first(sc.SeccompProfile, psc.SeccompProfile)),
 		Apparmor:                 apparmor(appArmorProfile(pod, c)),
-		MaskedPaths:              slices.Clone(maskedPaths),
+		MaskedPaths:              slices.Concat(maskedPaths, n.HiddenPaths),
 		ReadonlyPaths:            slices.Clone(readonlyPaths),
 	}
 	if first(sc.RunAsUser, psc.RunAsUser) == nil {
