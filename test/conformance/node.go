@@ -106,7 +106,7 @@ func (n *Node) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.endpoint = "unix://" + in.Run("containerd", "containerd.sock")
+	n.endpoint = "unix://" + in.Run("containerd.sock")
 	text, err := n.holdfast(ctx, "kubeconfig", "--user", "conformance", "--role", "cluster-admin", "--expires", "24h")
 	if err != nil {
 		return err
