@@ -147,3 +147,38 @@ func names(pods []observed.Pod) string {
 	}
 	return fmt.Sprintf("%d pods", len(pods))
 }
+
+// RemoveAll takes everything of pods off a runtime that no kubelet uses now.
+// They are stopped already.
+func RemoveAll(ctx context.Context, endpoint string) (err error) {
+	conn, err := cri.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	runtime := cri.New(conn, cri.Config{})
+	pods, err := runtime.Pods(ctx)
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	var errs []error
+	for _, pod := range pods {
+		for _, c := range pod.Containers {
+			errs = append(errs, runtime.RemoveContainer(ctx, c.ID))
+		}
+		for _, s := range pod.Sandboxes {
+			errs = append(errs, runtime.StopSandbox(ctx, s.ID), runtime.RemoveSandbox(ctx, s.ID))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// StopAll stops every pod on a runtime that no kubelet uses now.
+func StopAll(ctx context.Context, endpoint string, step func(string)) (err error) {
+	conn, err := cri.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return stopPods(ctx, cri.New(conn, cri.Config{}), nil, nil, step)
+}

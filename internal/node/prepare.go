@@ -291,16 +291,3 @@ func (n *node) prepareManifests() error {
 	})
 	return n.prepareManifestURL(parser)
 }
-
-// publish passes on what the manifest folder says.
-func (n *node) publish(_ context.Context, set manifestdir.Set) {
-	n.setFaults("manifests", set.Faults)
-	if set.Known {
-		n.kubelet.SetManifests(set.Documents)
-		n.objects.Update(set.Documents)
-	}
-	select {
-	case n.read <- set.Known:
-	default: // it was read before
-	}
-}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -156,3 +157,16 @@ func offlineSources(in *instance.Instance, dir, node string) []control.Source {
 
 // manifestState is where the documents in force are remembered.
 func manifestState(in *instance.Instance) string { return in.Path("state", "manifests.json") }
+
+// publish passes on what the manifest folder says.
+func (n *node) publish(_ context.Context, set manifestdir.Set) {
+	n.setFaults("manifests", set.Faults)
+	if set.Known {
+		n.kubelet.SetManifests(set.Documents)
+		n.objects.Update(set.Documents)
+	}
+	select {
+	case n.read <- set.Known:
+	default: // it was read before
+	}
+}
