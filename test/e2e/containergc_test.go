@@ -54,7 +54,8 @@ func kept(t *testing.T, client runtimeapi.RuntimeServiceClient, pod string) map[
 // and those that somebody else made, whatever becomes of them.
 func TestContainersAreCollected(t *testing.T) {
 	n := newNode(t)
-	n.upWith("  crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n")
+	n.configure("  crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n")
+	n.up()
 	n.importBusybox()
 	in, err := instance.Open(n.root)
 	if err != nil {

@@ -16,12 +16,24 @@ import (
 // upWith starts the node with settings of its kubelet.
 func (n *node) upWith(settings string) {
 	n.t.Helper()
-	path := filepath.Join(n.t.TempDir(), "node.yaml")
+	n.holdfast("up", "--detach", "--config", n.settings(settings), "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
+}
+
+// configure has each start of the node take settings of its kubelet.
+func (n *node) configure(settings string) {
+	n.t.Helper()
+	n.flags = append(n.flags, "--config", n.settings(settings))
+}
+
+// settings writes a file with settings of the kubelet.
+func (n *node) settings(settings string) (path string) {
+	n.t.Helper()
+	path = filepath.Join(n.t.TempDir(), "node.yaml")
 	text := "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\nkubelet:\n" + settings
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
-	n.holdfast("up", "--detach", "--config", path, "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
+	return path
 }
 
 // TestImagesAreCollected fills the disk by calling it full: what nobody uses

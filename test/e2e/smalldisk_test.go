@@ -73,6 +73,7 @@ func TestFullDisk(t *testing.T) {
 	n := newNodeIn(t, filepath.Join(disk, "node"))
 	manifests := t.TempDir() // a person writes to another disk
 	n.flags = append(n.flags, "--manifest-dir", manifests)
+	n.configure("  evictionHard: {}\n") // it is about what cannot be written, not about who has to go
 	n.up()
 	write := func(name, text string) {
 		t.Helper()

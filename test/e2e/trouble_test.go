@@ -147,12 +147,7 @@ var proxied = []trouble{
 // runs is not touched. Most of it needs HOLDFAST_FAULTS=all.
 func TestRuntimeTroubleUnderWork(t *testing.T) {
 	n := newNode(t)
-	settings := filepath.Join(t.TempDir(), "node.yaml")
-	text := "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\nkubelet:\n  runtimeRequestTimeout: 5s\n"
-	if err := os.WriteFile(settings, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.flags = append(n.flags, "--config", settings)
+	n.configure("  runtimeRequestTimeout: 5s\n")
 	n.up()
 	random := seeded(t)
 	n.write("stays.yaml", servePod("stays"))
