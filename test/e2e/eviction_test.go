@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,36 +16,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/ociimage"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
-
-// smallDisk mounts an ext4 of so many bytes until the test ends.
-func smallDisk(t *testing.T, size int64) (dir string) {
-	t.Helper()
-	testenv.Need(t, "root", "loop", "mkfs.ext4")
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, size); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "holdfast-e2e-disk-") //nolint:usetesting // is unmounted before it is removed
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", file}, {"mount", "-o", "loop", file, dir}} {
-		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v\n%s", err, out)
-		} else if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // TestEvictions has pods use up a small disk, memory and process identifiers: the
 // one that does is evicted, the node says so and takes no other pod meanwhile,
