@@ -23,8 +23,9 @@ var others = rule{whole: true, refuses: never}
 // no: this version does not do it.
 var no = rule{whole: true, refuses: func(reflect.Value, Features) string { return "this version does not support it" }}
 
-// windows: not on this operating system.
-var windows = rule{whole: true, refuses: func(reflect.Value, Features) string { return "it is for Windows nodes" }}
+// windows: means nothing on this operating system, upstream's kubelet takes it
+// all the same, so that one pod can be for both.
+var windows = rule{whole: true, refuses: never}
 
 // needs: this version does it where a feature is there.
 func needs(has func(Features) bool) rule {

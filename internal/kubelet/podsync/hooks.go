@@ -36,15 +36,14 @@ func hookClient() *http.Client {
 // A hook says where a lifecycle hook runs.
 type hook struct {
 	containerID string
-	ips         []string      // the pod's
-	limit       time.Duration // of a command; zero: none but ctx's
+	ips         []string // the pod's
 }
 
 // runHook runs a lifecycle hook to its end.
 func (s *Syncer) runHook(ctx context.Context, pod *v1.Pod, c *v1.Container, h *v1.LifecycleHandler, at hook) error {
 	switch {
 	case h.Exec != nil:
-		stdout, stderr, code, err := s.cfg.Runtime.ExecSync(ctx, at.containerID, h.Exec.Command, at.limit)
+		stdout, stderr, code, err := s.cfg.Runtime.ExecSync(ctx, at.containerID, h.Exec.Command, 0)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("command %q exited with %d: %q", h.Exec.Command, code, string(stdout)+string(stderr))
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -72,6 +73,18 @@ func TestHooks(t *testing.T) {
 		if !strings.Contains(strings.Join(w.eventsSoFar(), ""), "Warning FailedPreStopHook PreStopHook failed") {
 			t.Errorf("got events %q", got)
 		}
+	})
+	t.Run("preStop command that does not end is no failure", func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.fake.SetExec(func(string, []string) crifake.Result { return crifake.Result{Takes: time.Hour} })
+		w.main().Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}
+		w.mustSync()
+		w.eventsSoFar()
+		if err := w.SyncTerminating(t.Context(), w.pod, w.inspect(), new(int64(1))); err != nil {
+			t.Fatal(err)
+		}
+		w.wantRunning("")
+		w.wantEvents("Normal Killing Stopping container main")
 	})
 	t.Run("preStop sleep is cut short by the grace period", func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -89,7 +89,8 @@ func (s *Syncer) killContainer(ctx context.Context, pod *v1.Pod, k stop) error {
 		s.events.container(pod, k.name, v1.EventTypeNormal, reason.Killing, k.message)
 		c := podfiles.Container(pod, k.name)
 		if c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && k.grace > 0 && s.firstHook(pod.UID, k.id) {
-			s.preStop(ctx, pod, c, k)
+			end := s.preStop(ctx, pod, c, k)
+			defer end()
 		}
 	}
 	k.turns.wait(ctx, k.name, time.Until(deadline))
@@ -107,19 +108,34 @@ func (s *Syncer) killContainer(ctx context.Context, pod *v1.Pod, k stop) error {
 	return nil
 }
 
-// preStop runs a hook for at most the grace period. What it says goes to the
-// log and not into the event, which more people may read.
-func (s *Syncer) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, k stop) {
-	ctx, cancel := context.WithTimeout(ctx, k.grace)
-	defer cancel()
-	err := s.runHook(ctx, pod, c, c.Lifecycle.PreStop, hook{containerID: k.id, ips: k.ips, limit: k.grace})
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		s.log.Warn("preStop hook did not end within the grace period", "pod", pod.Namespace+"/"+pod.Name, "container", c.Name)
-	default:
-		s.log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "container", c.Name, "err", err)
-		s.events.container(pod, c.Name, v1.EventTypeWarning, reason.FailedPreStopHook, "PreStopHook failed")
+// preStop runs a hook and waits for its end, but no longer than the grace period.
+// A command that takes longer goes on until the container is killed, as upstream
+// has it; the caller calls end then. What a hook says goes to the log and not into
+// the event, which more people may read.
+func (s *Syncer) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, k stop) (end func()) {
+	log := s.log.With("pod", pod.Namespace+"/"+pod.Name, "container", c.Name)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.runHook(ctx, pod, c, c.Lifecycle.PreStop, hook{containerID: k.id, ips: k.ips})
+	}()
+	over := time.NewTimer(k.grace)
+	defer over.Stop()
+	select {
+	case err := <-ended:
+		cancel()
+		if err != nil {
+			log.Warn("preStop hook failed", "err", err)
+			s.events.container(pod, c.Name, v1.EventTypeWarning, reason.FailedPreStopHook, "PreStopHook failed")
+		}
+		return func() {}
+	case <-over.C:
+		log.Warn("preStop hook did not end within the grace period")
+	case <-ctx.Done():
+	}
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 
