@@ -65,7 +65,7 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 func Start(t testing.TB) *Machine {
 	t.Helper()
 	testenv.Need(t, "dbus-daemon")
-	dir, err := os.MkdirTemp("", "bus-") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "bus-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,9 @@ func pod(text string) *v1.Pod {
 	}
 	if has {
 		p.Spec.Priority = new(int32)
-		fmt.Sscan(priority, p.Spec.Priority)
+		if _, err := fmt.Sscan(priority, p.Spec.Priority); err != nil {
+			panic(err)
+		}
 	}
 	return p
 }
