@@ -12,22 +12,9 @@ import (
 )
 
 // confiningSettings have the node confine pods more, and less, than by default.
-const confiningSettings = `apiVersion: holdfast.dev/v1alpha1
-kind: NodeConfiguration
-kubelet:
-  seccompDefault: true
+const confiningSettings = `  seccompDefault: true
   allowedUnsafeSysctls: [net.core.somaxconn, "user.*"]
 `
-
-// settings has the node start with a configuration file.
-func (n *node) settings(text string) {
-	n.t.Helper()
-	path := filepath.Join(n.t.TempDir(), "node.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-	n.flags = append(n.flags, "--config", path)
-}
 
 // printed runs a pod's script to its end and returns what it printed.
 func (n *node) printed(name, script, container, spec string) string {

@@ -17,7 +17,7 @@ import (
 // parts are independent of each other and share one node.
 func TestPodFields(t *testing.T) {
 	n := newNode(t)
-	n.settings(confiningSettings)
+	n.configure(confiningSettings)
 	n.up()
 	n.importBusybox()
 	t.Run("users of its own", func(t *testing.T) { // first: the agent is restarted below it
