@@ -89,7 +89,7 @@ func CheckHandlers(field string, handlers []Handler) error {
 	for i, h := range handlers {
 		place := fmt.Sprintf("%s[%d]", field, i)
 		if err := h.check(); err != nil {
-			for _, problem := range strings.Split(err.Error(), "\n") {
+			for problem := range strings.SplitSeq(err.Error(), "\n") {
 				errs = append(errs, fmt.Errorf("%s: %s", place, problem))
 			}
 		}

@@ -13,7 +13,8 @@ func TestCheckHandlers(t *testing.T) {
 	}{
 		"none": {},
 		"good": {handlers: []Handler{
-			crun, {Name: "gvisor", Shim: "/usr/local/bin/containerd-shim-runsc-v1", ShimConfig: "/etc/containerd/runsc.toml"},
+			crun,
+			{Name: "gvisor", Shim: "/usr/local/bin/containerd-shim-runsc-v1", ShimConfig: "/etc/containerd/runsc.toml"},
 			{Name: "kata", Shim: "/opt/kata/bin/containerd-shim-kata-qemu-v2"},
 		}},
 		"twice":           {handlers: []Handler{crun, crun}, want: []string{`runtimeHandlers[1]: name: "crun" is there twice`}},
