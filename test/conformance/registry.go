@@ -3,11 +3,12 @@ package conformance
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,15 +61,15 @@ func contentOf(image ociimage.Image) (content, error) {
 }
 
 // Mirror serves the images, as upstream's registry does. Close it in the end.
-func Mirror(images []ociimage.Image) (*httptest.Server, error) {
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+func Mirror(ctx context.Context, images []ociimage.Image) (*httptest.Server, error) {
+	handler := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)))
 	for _, image := range images {
 		c, err := contentOf(image)
 		if err != nil {
 			return nil, err
 		}
 		for _, ref := range image.Refs {
-			if err := push(handler, ref, c); err != nil {
+			if err := push(ctx, handler, ref, c); err != nil {
 				return nil, fmt.Errorf("serve %s: %w", ref, err)
 			}
 		}
@@ -76,11 +77,11 @@ func Mirror(images []ociimage.Image) (*httptest.Server, error) {
 	return httptest.NewServer(handler), nil
 }
 
-func push(into http.Handler, ref string, c content) error {
+func push(ctx context.Context, into http.Handler, ref string, c content) error {
 	_, name, _ := strings.Cut(ref, "/")
 	name, tag, _ := strings.Cut(name, ":")
 	send := func(method, path, mediaType string, body []byte) error {
-		request := httptest.NewRequest(method, "/v2/"+name+path, bytes.NewReader(body))
+		request := httptest.NewRequestWithContext(ctx, method, "/v2/"+name+path, bytes.NewReader(body))
 		request.Header.Set("Content-Type", mediaType)
 		answer := httptest.NewRecorder()
 		into.ServeHTTP(answer, request)

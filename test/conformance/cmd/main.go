@@ -177,7 +177,7 @@ func onNode(ctx context.Context, f flags, tools string, then func(*conformance.N
 	if err != nil {
 		return nil, nil, err
 	}
-	mirror, err := conformance.Mirror(images)
+	mirror, err := conformance.Mirror(ctx, images)
 	if err != nil {
 		return nil, nil, err
 	}
