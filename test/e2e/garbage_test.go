@@ -16,17 +16,17 @@ import (
 // upWith starts the node with settings of its kubelet.
 func (n *node) upWith(settings string) {
 	n.t.Helper()
-	n.holdfast("up", "--detach", "--config", n.settings(settings), "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
+	n.holdfast("up", "--detach", "--config", n.settingsFile(settings), "--node-name", n.name, "--api-port", "0", "--kubelet-port", "0")
 }
 
 // configure has each start of the node take settings of its kubelet.
 func (n *node) configure(settings string) {
 	n.t.Helper()
-	n.flags = append(n.flags, "--config", n.settings(settings))
+	n.flags = append(n.flags, "--config", n.settingsFile(settings))
 }
 
-// settings writes a file with settings of the kubelet.
-func (n *node) settings(settings string) (path string) {
+// settingsFile writes a file with settings of the kubelet.
+func (n *node) settingsFile(settings string) (path string) {
 	n.t.Helper()
 	path = filepath.Join(n.t.TempDir(), "node.yaml")
 	text := "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\nkubelet:\n" + settings
