@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,7 +72,12 @@ func isOwnDisruption(c v1.PodCondition) bool {
 	return c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
 }
 
-// endedByNode reports whether a pod is Failed because its node ended it.
+// rejectedText begins the message of a pod that was not admitted, as upstream's.
+const rejectedText = "Pod was rejected: "
+
+// endedByNode reports whether a pod is Failed because its node ended it, or did
+// not admit it.
 func endedByNode(s *v1.PodStatus) bool {
-	return s.Phase == v1.PodFailed && (s.Reason == reason.Evicted || slices.ContainsFunc(s.Conditions, isOwnDisruption))
+	return s.Phase == v1.PodFailed && (s.Reason == reason.Evicted || strings.HasPrefix(s.Message, rejectedText) ||
+		slices.ContainsFunc(s.Conditions, isOwnDisruption))
 }

@@ -166,3 +166,30 @@ func TestEndOfAStaticPod(t *testing.T) {
 		}
 	})
 }
+
+// TestRejectedStaticPod holds that a static pod that was not admitted is not
+// Failed for good: the next agent may have room for it.
+func TestRejectedStaticPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirror := pod(v1.RestartPolicyAlways, "a")
+		mirror.UID = "m"
+		p := pod(v1.RestartPolicyAlways, "a")
+		static(p)
+		w := newWorld(t, mirror)
+		w.ObserveMirror(p, w.api.get("web"))
+		w.running.Store(false)
+		w.Reject(p, "OutOfcpu", "Node didn't have enough resource: cpu")
+		synctest.Wait()
+		if s := w.api.get("web").Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
+			t.Errorf("phase %s, reason %q; want Failed, OutOfcpu", s.Phase, s.Reason)
+		}
+		w.stop()
+
+		next := newWorld(t, w.api.get("web"))
+		defer func() { next.stop() }()
+		next.ObserveMirror(p, next.api.get("web"))
+		if s := next.Report(p, seen("a:running"), nil); s.Phase != v1.PodRunning || s.Reason != "" {
+			t.Errorf("after a restart: phase %s, reason %q; want Running", s.Phase, s.Reason)
+		}
+	})
+}

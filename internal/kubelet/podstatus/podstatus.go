@@ -175,7 +175,7 @@ func (m *Manager) Reject(pod *v1.Pod, why, message string) {
 	e.rejected = true
 	s := *e.previous(pod).DeepCopy()
 	s.StartTime = startTime(&Input{Previous: s, Now: time.Now()})
-	s.Phase, s.Reason, s.Message = v1.PodFailed, why, "Pod was rejected: "+message
+	s.Phase, s.Reason, s.Message = v1.PodFailed, why, rejectedText+message
 	s.QOSClass = qosClass(pod)
 	s.ObservedGeneration = pod.Generation
 	unready(&s, metav1.Now())
