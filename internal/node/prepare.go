@@ -202,7 +202,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AppendCertsFromPEM(n.api.CACert())
-	evictions, err := n.cfg.Kubelet.EvictionSettings.policy()
+	evictions, err := n.cfg.Kubelet.policy()
 	if err != nil {
 		return err
 	}

@@ -77,9 +77,13 @@ func (s *Suite) ginkgo(ctx context.Context, name string, env, options, flags []s
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
+	program, err := s.link()
+	if err != nil {
+		return nil, nil, err
+	}
 	report := name + ".json"
 	args := append([]string{"--json-report=" + report, "--output-dir=" + s.Dir, "--no-color", "--silence-skips"}, options...)
-	args = append(args, s.Program, "--", "--start-services=false", "--stop-services=false")
+	args = append(args, program, "--", "--start-services=false", "--stop-services=false")
 	args = append(args, flags...)
 	cmd := exec.CommandContext(ctx, s.Ginkgo, args...)
 	// In the middle of a test it cleans up when it is asked to stop.
@@ -94,4 +98,18 @@ func (s *Suite) ginkgo(ctx context.Context, name string, env, options, flags []s
 		return nil, nil, errors.Join(fmt.Errorf("run the tests: %w (see %s)", errors.Join(runErr, ctx.Err()), log.Name()), err)
 	}
 	return specs, trouble, ctx.Err()
+}
+
+// link returns the program's name in the working folder: the runner runs it in
+// the folder where it is, and tests write files there.
+func (s *Suite) link() (string, error) {
+	program, err := filepath.Abs(s.Program)
+	if err != nil {
+		return "", err
+	}
+	link := filepath.Join(s.Dir, filepath.Base(program))
+	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	return link, os.Symlink(program, link)
 }

@@ -65,7 +65,11 @@ func TestContainersAreCollected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	foreign := makeForeign(t, client, in)
 

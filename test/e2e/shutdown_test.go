@@ -43,7 +43,9 @@ func TestNodeShutdown(t *testing.T) {
 
 	before := time.Now()
 	machine.SetDown(true)
-	n.eventually("the node goes down", func() error { return wants(n.kubectl("get", "node", "edge-1", "-o", "yaml"), "message: node is shutting down") })
+	n.eventually("the node goes down", func() error {
+		return wants(n.kubectl("get", "node", "edge-1", "-o", "yaml"), "message: node is shutting down")
+	})
 	n.kubectlIn(classedPod("late", "serve", ""), "apply", "-f", "-")
 	n.write("later.yaml", classedPod("later", "serve", ""))
 	n.held(machine, 0)

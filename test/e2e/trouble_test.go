@@ -133,7 +133,7 @@ func (n *node) stopContainerd() (pid int) {
 var proxied = []trouble{
 	{"every call takes its time", func(n *faultNode, random *rand.Rand) func() {
 		var mu sync.Mutex // guards random: calls ask at the same time
-		n.proxy.Set(func(c faultpoint.Call) faultpoint.Fault {
+		n.proxy.Set(func(faultpoint.Call) faultpoint.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			return faultpoint.Fault{Delay: time.Duration(random.Int64N(int64(700 * time.Millisecond)))}

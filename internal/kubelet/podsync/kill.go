@@ -135,7 +135,7 @@ func (s *Syncer) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, k st
 	}
 	return func() {
 		cancel()
-		<-ended
+		_ = <-ended // the container's end is its own
 	}
 }
 
