@@ -35,7 +35,7 @@ const version = "credentialprovider.kubelet.k8s.io/v1"
 const plugin = `#!/bin/sh
 { cat; echo " $*"; } >>"$LOG"
 case ${0##*/} in
-fails) echo "no such role" >&2; exit 3 ;;
+fails) echo "no such role: s3cret" >&2; exit 3 ;;
 hangs) sleep 1000 & wait ;;
 talks) exec cat /dev/zero ;;
 leaves) sleep 1000 & ;;
@@ -298,7 +298,7 @@ func TestServiceAccount(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct{ plugin, answer, want string }{
-		"fails":             {"fails", "", "exit status 3: no such role"},
+		"fails":             {"fails", "", "exit status 3 (the node's log has what it said)"},
 		"hangs":             {"hangs", "", "it did not answer within"},
 		"talks too much":    {"talks", "", "its answer has more than 1048576 bytes"},
 		"no answer":         {"p", "", "its answer is no CredentialProviderResponse"},

@@ -75,7 +75,10 @@ func (p *provider) execute(ctx context.Context, request []byte) ([]byte, error) 
 	if err != nil {
 		p.plugins.metrics.errors.WithLabelValues(p.Name).Inc()
 		if words := strings.TrimSpace(stderr.buf.String()); words != "" {
-			err = fmt.Errorf("%w: %s", err, words)
+			// Not in the error, which the pod's owner reads: the program knows the
+			// node's secrets, and may tell them when it complains.
+			cfg.Log.Warn("image credential provider complains", "object", p.Name, "said", words)
+			err = fmt.Errorf("%w (the node's log has what it said)", err)
 		}
 		return nil, err
 	}
