@@ -23,6 +23,11 @@ import (
 // hour must not make it grow for ever.
 const maxLearned = 100
 
+// maxKnown is how many secrets, and how many service accounts, a record has at
+// most, the latest: each pull may add one, for as long as the image is there. A
+// pod whose secret is no longer known asks the registry again.
+const maxKnown = 500
+
 // A Policy says for which images a pod has to show that it may have them. The
 // zero value is NeverVerifyPreloadedImages.
 type Policy struct {
@@ -202,15 +207,20 @@ func Add(known, more kubeletconfig.ImagePullCredentials) (sum kubeletconfig.Imag
 			sum.KubernetesServiceAccounts, changed = append(sum.KubernetesServiceAccounts, account), true
 		}
 	}
+	sum.KubernetesSecrets, sum.KubernetesServiceAccounts = latest(sum.KubernetesSecrets), latest(sum.KubernetesServiceAccounts)
 	return sum, changed
 }
 
+// latest cuts off the first ones of a list that is too long.
+func latest[T any](list []T) []T { return list[max(0, len(list)-maxKnown):] }
+
 // Normal returns the name by which a runtime lists an image: with its registry,
-// and with the tag latest where it has neither tag nor digest.
+// with the tag latest where it has neither tag nor digest, and without its tag
+// where it has both.
 func Normal(image string) string {
-	named, err := reference.ParseNormalizedNamed(image)
+	named, err := reference.ParseDockerRef(image)
 	if err != nil {
 		return image
 	}
-	return reference.TagNameOnly(named).String()
+	return named.String()
 }

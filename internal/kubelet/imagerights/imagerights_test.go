@@ -2,6 +2,7 @@ package imagerights
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,6 +145,38 @@ func TestJudge(t *testing.T) {
 	may, _ := Judge(secrets(secret("a", "h")), "reg.example/b", func() []podfiles.Credential { return []podfiles.Credential{with(secret("a", "h"))} })
 	if may {
 		t.Error("a pod may use an image by another name, whose registry may know nothing of its secret")
+	}
+}
+
+// TestAddBounds: a record does not grow with each namespace that comes and goes.
+func TestAddBounds(t *testing.T) {
+	var all kubeletconfig.ImagePullCredentials
+	for i := range maxKnown + 2 {
+		var changed bool
+		one := secret("s", "h")
+		one.UID = strconv.Itoa(i)
+		account := kubeletconfig.ImagePullServiceAccount{UID: one.UID}
+		all, changed = Add(all, kubeletconfig.ImagePullCredentials{
+			KubernetesSecrets: []kubeletconfig.ImagePullSecret{one}, KubernetesServiceAccounts: []kubeletconfig.ImagePullServiceAccount{account},
+		})
+		if !changed {
+			t.Fatalf("the one of number %d is not kept", i)
+		}
+	}
+	if s, a := all.KubernetesSecrets, all.KubernetesServiceAccounts; len(s) != maxKnown || len(a) != maxKnown || s[0].UID != "2" || a[0].UID != "2" {
+		t.Errorf("%d secrets from %s on and %d accounts from %s on, want %d from 2 on", len(s), s[0].UID, len(a), a[0].UID, maxKnown)
+	}
+}
+
+func TestNormal(t *testing.T) {
+	const digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	for image, want := range map[string]string{
+		"a": "docker.io/library/a:latest", "a:1": "docker.io/library/a:1", "r.example/a" + digest: "r.example/a" + digest,
+		"r.example/a:1" + digest: "r.example/a" + digest, "A": "A",
+	} {
+		if got := Normal(image); got != want {
+			t.Errorf("%s: got %s, want %s", image, got, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -24,8 +25,8 @@ type records interface {
 	Begin(image string) error
 	End(image string, known bool) error
 	// Look returns the record of an image, nil if there is none, and whether this
-	// node pulled it or is doing so.
-	Look(image, id string) (record *kubeletconfig.ImagePulledRecord, pulled bool, err error)
+	// node pulled it or is doing so, under that name or the runtime's names of it.
+	Look(image, id string, names []string) (record *kubeletconfig.ImagePulledRecord, pulled bool, err error)
 	// Add notes who may use an image that this node pulled.
 	Add(id, name string, by kubeletconfig.ImagePullCredentials) error
 }
@@ -35,7 +36,7 @@ type noRecords struct{}
 
 func (noRecords) Begin(string) error     { return nil }
 func (noRecords) End(string, bool) error { return nil }
-func (noRecords) Look(string, string) (*kubeletconfig.ImagePulledRecord, bool, error) {
+func (noRecords) Look(string, string, []string) (*kubeletconfig.ImagePulledRecord, bool, error) {
 	return nil, false, nil
 }
 func (noRecords) Add(string, string, kubeletconfig.ImagePullCredentials) error { return nil }
@@ -60,7 +61,7 @@ func (r rights) judge(q *request, image *runtimeapi.Image) (may bool, result str
 	if podfiles.IsLocal(q.ref) {
 		return true, "credentialPolicyAllowed" // there is no registry that could say no
 	}
-	record, pulled, err := r.records.Look(q.c.Image, image.GetId())
+	record, pulled, err := r.records.Look(q.c.Image, image.GetId(), slices.Concat(image.GetRepoTags(), image.GetRepoDigests()))
 	if err != nil {
 		r.log.Warn("record of a pull cannot be read; the image is pulled again", "image", q.c.Image, "err", err)
 		return false, "error"

@@ -46,8 +46,11 @@ type Store struct {
 
 	mu       sync.Mutex     // guards the files and the fields below
 	inFlight map[string]int // pulls that go on, by image
-	intents  prometheus.Gauge
-	records  prometheus.Gauge
+	// unsure are the images of a pull that ended somehow: its note stays until
+	// Tidy has seen whether the image is there.
+	unsure  map[string]bool
+	intents prometheus.Gauge
+	records prometheus.Gauge
 }
 
 // New makes the folders in dir, the kubelet's own, and returns the store of what
@@ -55,7 +58,7 @@ type Store struct {
 func New(dir string, metrics prometheus.Registerer) (*Store, error) {
 	s := &Store{
 		pulling: filepath.Join(dir, "image_manager", "pulling"), pulled: filepath.Join(dir, "image_manager", "pulled"),
-		inFlight: map[string]int{},
+		inFlight: map[string]int{}, unsure: map[string]bool{},
 		intents: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_imagemanager_ondisk_pullintents", Help: "Pulls that have begun, by what is on the disk.",
 		}),
@@ -83,6 +86,9 @@ func New(dir string, metrics prometheus.Registerer) (*Store, error) {
 func (s *Store) Begin(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := os.Lstat(path(s.pulling, image)); err == nil && s.inFlight[image] == 0 {
+		s.unsure[image] = true // of an earlier pull, perhaps of an agent that died
+	}
 	intent := &kubeletconfig.ImagePullIntent{TypeMeta: typeMeta(intentKind), Image: image}
 	if err := s.writeLocked(s.pulling, image, intent); err != nil {
 		return err
@@ -92,40 +98,71 @@ func (s *Store) Begin(image string) error {
 }
 
 // End notes that a pull that was begun has ended. The note of it goes with the
-// last pull of that image, unless it is not known how the pull ended.
+// last pull of that image, unless of one it is not known how it ended.
 func (s *Store) End(image string, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !known {
+		s.unsure[image] = true
+	}
 	if s.inFlight[image]--; s.inFlight[image] > 0 {
 		return nil
 	}
 	delete(s.inFlight, image)
-	if !known {
+	if s.unsure[image] {
 		return nil
 	}
 	return s.removeLocked(s.pulling, image)
 }
 
 // Look returns the record of the image that the runtime calls id, nil if there is
-// none, and whether this node pulled it, under the name image perhaps, or is
-// doing so. An image that is there after a pull of which nobody knows the end
+// none, and whether this node pulled it, or is doing so: under the name image, as
+// a pod has it, or under any that the runtime has for it, its names. An image that is there after a pull of which nobody knows the end
 // has a record from then on, of nobody who may use it without being asked: the
 // note of the pull may go.
-func (s *Store) Look(image, id string) (record *kubeletconfig.ImagePulledRecord, pulled bool, err error) {
+func (s *Store) Look(image, id string, names []string) (record *kubeletconfig.ImagePulledRecord, pulled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	record, err = s.recordLocked(id)
 	if err != nil || record != nil {
 		return record, true, err
 	}
-	_, err = os.Lstat(path(s.pulling, image))
+	begun, over, err := s.begunLocked(image, names)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, nil
-	case err != nil || s.inFlight[image] > 0:
+	case err != nil:
 		return nil, true, err
+	case over:
+		return nil, true, s.writeLocked(s.pulled, id, newRecord(id))
 	}
-	return nil, true, s.writeLocked(s.pulled, id, newRecord(id))
+	return nil, begun, nil
+}
+
+// begunLocked reports whether there is a note of a pull of an image under any of
+// its names, and whether all such pulls are over.
+func (s *Store) begunLocked(image string, names []string) (begun, over bool, err error) {
+	wanted := map[string]bool{imagerights.Normal(image): true}
+	for _, name := range names {
+		wanted[imagerights.Normal(name)] = true
+	}
+	files, err := list(s.pulling)
+	if err != nil {
+		return false, false, err
+	}
+	own := path(s.pulling, image)
+	over = true
+	for _, file := range files {
+		var intent kubeletconfig.ImagePullIntent
+		err := read(file, intentKind, &intent)
+		if file == own { // a damaged one, too
+			intent.Image = image
+		} else if err != nil || !wanted[imagerights.Normal(intent.Image)] {
+			continue
+		}
+		if begun = true; s.inFlight[intent.Image] > 0 {
+			over = false
+		}
+	}
+	return begun, begun && over, nil
 }
 
 // Add notes who may use the image that the runtime calls id, by the name that
@@ -253,6 +290,9 @@ func (s *Store) writeLocked(folder, key string, object any) error {
 }
 
 func (s *Store) removeLocked(folder, key string) error {
+	if folder == s.pulling {
+		delete(s.unsure, key)
+	}
 	err := os.Remove(path(folder, key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -1,6 +1,7 @@
 package pullrecords
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,7 +37,7 @@ func must(t *testing.T, err error) {
 // want checks what is known of the image.
 func want(t *testing.T, s *Store, pulled bool, by *kubeletconfig.ImagePullCredentials) {
 	t.Helper()
-	record, got, err := s.Look(image, id)
+	record, got, err := s.Look(image, id, nil)
 	must(t, err)
 	if got != pulled {
 		t.Errorf("pulled: got %v, want %v", got, pulled)
@@ -105,6 +106,56 @@ func TestUnknownEnd(t *testing.T) {
 	}
 }
 
+// TestNoteStays: a pull that failed says nothing of an earlier one of the same
+// image, nor of one beside it.
+func TestNoteStays(t *testing.T) {
+	for name, begin := range map[string]func(s *Store){
+		"before": func(s *Store) {
+			must(t, errors.Join(s.Begin(image), s.End(image, false), s.Begin(image), s.End(image, true)))
+		},
+		"beside": func(s *Store) {
+			must(t, errors.Join(s.Begin(image), s.Begin(image), s.End(image, false), s.End(image, true)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			begin(s)
+			want(t, s, true, nil)
+		})
+	}
+	s := open(t, t.TempDir())
+	must(t, errors.Join(s.Begin(image), s.End(image, false), s.Tidy(nil, time.Now().Add(time.Minute))))
+	want(t, s, false, nil) // it never came
+	must(t, errors.Join(s.Begin(image), s.End(image, true)))
+	want(t, s, false, nil)
+}
+
+// TestOtherNames: an image is pulled, whatever a pod calls it.
+func TestOtherNames(t *testing.T) {
+	const digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	names := []string{"docker.io/library/a:1", "docker.io/library/a" + digest}
+	for _, pull := range []string{"a:1", "docker.io/a:1", "a" + digest, "a:1" + digest} {
+		for _, ask := range []string{"a:1", "library/a:1", "a" + digest, "a:2" + digest} {
+			s := open(t, t.TempDir())
+			must(t, s.Begin(pull))
+			if record, pulled, err := s.Look(ask, id, names); record != nil || !pulled || err != nil {
+				t.Errorf("%s while %s is pulled: got %v, %v, %v", ask, pull, record, pulled, err)
+			}
+			must(t, s.End(pull, false))
+			if _, pulled, err := s.Look(ask, id, names); !pulled || err != nil {
+				t.Errorf("%s after %s was pulled: got %v, %v", ask, pull, pulled, err)
+			}
+			must(t, s.Tidy([]*runtimeapi.Image{{Id: id, RepoTags: names[:1], RepoDigests: names[1:]}}, time.Now().Add(time.Minute)))
+			if record, _, err := s.Look(ask, id, names); record == nil || err != nil {
+				t.Errorf("%s has no record of %s (%v)", ask, pull, err)
+			}
+			if _, pulled, err := s.Look("b:1", "sha256:9", []string{"docker.io/library/b:1"}); pulled || err != nil {
+				t.Errorf("another image is pulled: %v, %v", pulled, err)
+			}
+		}
+	}
+}
+
 func TestTidy(t *testing.T) {
 	there := &runtimeapi.Image{Id: "sha256:2", RepoTags: []string{"docker.io/library/there:latest"}}
 	dir := t.TempDir()
@@ -123,16 +174,16 @@ func TestTidy(t *testing.T) {
 	want(t, s, true, &byAnn)
 	tidy(there, &runtimeapi.Image{Id: id})
 	want(t, s, true, &byAnn)
-	if record, pulled, err := s.Look("there", "sha256:2"); record == nil || !pulled || err != nil {
+	if record, pulled, err := s.Look("there", "sha256:2", nil); record == nil || !pulled || err != nil {
 		t.Errorf("the image of a pull that was broken off has no record (%v)", err)
 	}
-	if _, pulled, err := s.Look("absent", "sha256:9"); pulled || err != nil {
+	if _, pulled, err := s.Look("absent", "sha256:9", nil); pulled || err != nil {
 		t.Errorf("a pull that was broken off is remembered (%v)", err)
 	}
-	if record, pulled, err := s.Look("goes on", "sha256:9"); record != nil || !pulled || err != nil {
+	if record, pulled, err := s.Look("goes on", "sha256:9", nil); record != nil || !pulled || err != nil {
 		t.Errorf("a pull that goes on is forgotten (%v)", err)
 	}
-	if _, pulled, err := s.Look("reg.example/b:1", "sha256:3"); pulled || err != nil {
+	if _, pulled, err := s.Look("reg.example/b:1", "sha256:3", nil); pulled || err != nil {
 		t.Errorf("an image that is gone is remembered (%v)", err)
 	}
 	tidy(there)
@@ -151,7 +202,7 @@ func TestDamage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, os.WriteFile(path(s.pulled, id), []byte(text), 0o600))
-			if _, pulled, err := s.Look(image, id); err == nil || !pulled {
+			if _, pulled, err := s.Look(image, id, nil); err == nil || !pulled {
 				t.Errorf("got pulled %v and error %v, want both", pulled, err)
 			}
 			must(t, s.Add(id, "reg.example/a", byAnn)) // it was pulled again
