@@ -266,6 +266,9 @@ func advise(e *field.Error) (suggestion, hint string) {
 	case field.ErrorTypeRequired:
 		return "", "write this field"
 	case field.ErrorTypeForbidden:
+		if strings.HasPrefix(e.Detail, "may not be set for containers with empty `spec.os.name`") {
+			return "", "write spec.os.name: linux"
+		}
 		return "", "leave this field out"
 	default:
 		return "", ""

@@ -76,6 +76,7 @@ func TestParseFaultsOfFiles(t *testing.T) {
 		{"broken json in a YAML file", "a.yaml", "{\n\"kind\":\n\"Pod\"", "a.yaml:3: not valid JSON: the text ends too early; check brackets, commas and quotes near this line"},
 		{"a workload in braces", "a.yaml", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}", "a.yaml:1: Deployment d: kind: Deployment is not supported in the manifest folder; write its spec.template as a Pod"},
 		{"gates", "a.yaml", webPod + "  schedulingGates: [{name: example.com/x}]\n", "a.yaml:9: Pod default/web: spec.schedulingGates: forbidden: a pod from a file is on its node already, so nothing would wait for them; leave this field out"},
+		{"stop signal without os", "a.yaml", webPod + "    lifecycle: {stopSignal: SIGINT}\n", "a.yaml:9: Pod default/web: spec.containers[0].lifecycle.stopSignal: forbidden: may not be set for containers with empty `spec.os.name`; write spec.os.name: linux"},
 		{"copy of what ends", "a.yaml", strings.Replace(webPod, "  name: web\n", "  name: web\n  deletionTimestamp: \"2020-01-01T00:00:00Z\"\n", 1), "a.yaml:5: Pod default/web: metadata.deletionTimestamp: is set by the API alone; leave it out"},
 		{"json duplicate", "a.json", "{\"apiVersion\":\"v1\",\n\"kind\":\"Namespace\",\n\"kind\":\"Namespace\",\"metadata\":{\"name\":\"x\"}}", "a.json:3: Namespace x: kind: duplicate key, first written at line 2; keep one of the two"},
 		{"infinite", "a.yaml", "a: .inf\n", "a.yaml:1: the number .inf has no JSON form; write a finite number, or quotes around text"},
