@@ -31,12 +31,12 @@ func openRegular(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written to it
+	defer root.Close()
 	handle, err := find(int(root.Fd()), name)
 	if err != nil {
 		return nil, err
 	}
-	defer handle.Close() //nolint:errcheck // likewise
+	defer handle.Close()
 	info, err := handle.Stat()
 	if err != nil {
 		return nil, err
