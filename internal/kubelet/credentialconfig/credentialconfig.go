@@ -49,6 +49,9 @@ func Load(path, binDir string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkFolder(binDir); err != nil {
+		return nil, err
+	}
 	c := &Config{BinDir: binDir}
 	hash := sha256.New()
 	var errs []error
@@ -150,7 +153,7 @@ func decode(data []byte) ([]kubeletconfig.CredentialProvider, error) {
 	}
 	var config kubeletconfig.CredentialProviderConfig
 	if err := yaml.UnmarshalStrict(data, &config); err != nil {
-		return nil, err
+		return nil, place(&doc, err)
 	}
 	if len(config.Providers) == 0 {
 		return nil, errors.New("providers: there is none")
@@ -161,6 +164,52 @@ func decode(data []byte) ([]kubeletconfig.CredentialProvider, error) {
 		}
 	}
 	return config.Providers, nil
+}
+
+// place returns what is wrong with a file with the provider and the line where it
+// stands, if it is in one.
+func place(doc *yamlv3.Node, wrong error) error {
+	var file struct {
+		Providers []yamlv3.Node `yaml:"providers"`
+	}
+	if err := doc.Decode(&file); err != nil {
+		return cause(wrong)
+	}
+	for i := range file.Providers {
+		var provider kubeletconfig.CredentialProvider
+		text, err := yamlv3.Marshal(&file.Providers[i])
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, &provider)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: providers[%d]: %w", file.Providers[i].Line, i, cause(err))
+		}
+	}
+	return cause(wrong)
+}
+
+// cause is an error without its frame: the decoder's says nothing to who wrote
+// the file.
+func cause(err error) error {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err
+}
+
+// checkFolder says why the folder of the programs cannot be that.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	const sticky = os.ModeSticky | 0o002
+	switch {
+	case err != nil:
+		return fmt.Errorf("the folder of the programs: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("%s is no folder of programs", dir)
+	case info.Mode()&sticky == 0o002:
+		return fmt.Errorf("the folder of the programs, %s, has mode %04o, and others may change what is in it, though it runs as this node: chmod o-w %s", dir, info.Mode().Perm(), dir)
+	}
+	return nil
 }
 
 // checkProgram says why the program of a provider cannot be run.

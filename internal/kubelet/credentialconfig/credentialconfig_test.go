@@ -74,7 +74,9 @@ func TestLoadRefuses(t *testing.T) {
 		"another kind":       {"apiVersion: v1\nkind: Pod\n", `apiVersion is "v1" and kind is "Pod"; want "kubelet.config.k8s.io/v1" and "CredentialProviderConfig"`},
 		"two documents":      {head + provider("one") + "---\n" + head + provider("one"), "more than one document"},
 		"no YAML":            {"a: b: c", "mapping values"},
-		"an unknown field":   {head + provider("one") + "  matchImage: a\n", `unknown field "matchImage"`},
+		"an unknown field":   {head + provider("one") + "  matchImage: a\n", `line 4: providers[0]: json: unknown field "matchImage"`},
+		"another type":       {head + provider("one") + provider("two") + "  args: a\n", "providers[1]: json: cannot unmarshal string into Go struct field"},
+		"a field of the top": {head + provider("one") + "more: 1\n", `unknown field "more"`},
 		"none":               {head, "providers: there is none"},
 		"twice":              {head + provider("one") + provider("one"), `providers[1].name: "one" is there twice, first in`},
 		"a path for a name":  {head + provider("../one"), `providers[0].name: "../one": want the name of a program`},
@@ -108,6 +110,20 @@ func TestLoadRefuses(t *testing.T) {
 	bin := programs(t, "one")
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write(t, file, head+provider("one"))
+	for dir, want := range map[string]string{filepath.Join(bin, "none"): "the folder of the programs: stat ", file: "is no folder of programs"} {
+		if _, err := Load(file, dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", dir, err, want)
+		}
+	}
+	if err := os.Chmod(bin, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(file, bin); err == nil || !strings.Contains(err.Error(), "others may change what is in it") {
+		t.Errorf("a folder that others may change: got %v", err)
+	}
+	if err := os.Chmod(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for mode, want := range map[os.FileMode]string{0o644: "is no program", 0o777: "others may change it"} {
 		if err := os.Chmod(filepath.Join(bin, "one"), mode); err != nil {
 			t.Fatal(err)
