@@ -281,11 +281,32 @@ func decodeField[T any](section, name string, value *yamlv3.Node) error {
 			why = next // the decoder's frame says nothing to who wrote the file
 		}
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](why); ok {
-			return fmt.Errorf("%s.%s: want %s, not %s", section, name, wrong.Type.Kind(), wrong.Value)
+			return fmt.Errorf("%s.%s: want %s, not %s%s", section, name, wrong.Type.Kind(), wrong.Value, quoteHint(wrong, value))
 		}
 		return fmt.Errorf("%s.%s: %w", section, name, why)
 	}
 	return nil
+}
+
+// quoteHint says how a value is written where text is wanted and YAML takes what
+// is there for something else; empty: it is not known which.
+func quoteHint(wrong *json.UnmarshalTypeError, value *yamlv3.Node) string {
+	if wrong.Type.Kind() != reflect.String {
+		return ""
+	}
+	if value.Kind == yamlv3.ScalarNode {
+		return ": write it in quotes, and a length of time with its unit, such as \"30s\""
+	}
+	var hints []string
+	for fields := value.Content; value.Kind == yamlv3.MappingNode && len(fields) > 0; fields = fields[2:] {
+		if v := fields[1]; v.Kind == yamlv3.ScalarNode && v.Tag != "!!str" {
+			hints = append(hints, fmt.Sprintf("%s: %q", fields[0].Value, v.Value))
+		}
+	}
+	if len(hints) == 0 {
+		return ""
+	}
+	return ": write " + strings.Join(hints, ", ")
 }
 
 // jsonFields returns the names of a struct's fields in JSON.

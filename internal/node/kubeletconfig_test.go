@@ -146,7 +146,8 @@ func TestKubeletFieldsRefused(t *testing.T) {
 		"a list":             {"  - a\n", "kubelet holds no fields"},
 		"no duration":        {"  imageMinimumGCAge: soon\n", `line 4: kubelet.imageMinimumGCAge: time: invalid duration "soon"`},
 		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: want int32, not string"},
-		"number, not text":   {"  imageMinimumGCAge: 5\n", "line 4: kubelet.imageMinimumGCAge: want string, not number"},
+		"number, not text":   {"  imageMinimumGCAge: 5\n", "line 4: kubelet.imageMinimumGCAge: want string, not number: write it in quotes, and a length of time with its unit"},
+		"numbers, not text":  {"  evictionHard: {memory.available: 1Gi, pid.available: 100}\n", "line 4: kubelet.evictionHard: want string, not number: write pid.available: \"100\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadKubelet(t, test.section)
