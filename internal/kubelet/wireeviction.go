@@ -17,7 +17,7 @@ import (
 func (k *Kubelet) wireEviction() {
 	k.evictions = eviction.New(eviction.Config{
 		Policy: k.cfg.Eviction, Dir: k.cfg.Dir, Machine: hoststats.New(k.cfg.Dir), Runtime: k.runtime, Cgroups: k.cgroups, Folders: k.folders,
-		Workers: k.workers, Statuses: k.statuses, Images: k.images.DeleteUnused, Containers: k.removeFinished, Changed: k.node.Poke,
+		Workers: k.workers, Statuses: k.statuses, Images: k.images.DeleteUnused, Containers: k.removeFinished, Changed: k.node.Poke, Known: k.loop.Synced(),
 		Recorder: k.events, Node: k.nodeReference(), Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "eviction"),
 	})
 }

@@ -92,6 +92,10 @@ type Config struct {
 	Images, Containers func(ctx context.Context) error
 	// Changed is called after the conditions have changed, and must not block.
 	Changed func()
+	// Known is closed once all pods that run are known. Nothing is done about what is
+	// low before, or before one Period is over: a source may not answer for long.
+	// Nil: they are known.
+	Known <-chan struct{}
 
 	Recorder record.EventRecorder
 	Node     *v1.ObjectReference // which events are about
@@ -140,19 +144,29 @@ func New(cfg Config) *Manager {
 
 // Run looks once a period, and at once after a pod has ended, until ctx is done.
 func (m *Manager) Run(ctx context.Context) error {
+	if m.cfg.Known != nil {
+		m.look(ctx)
+		m.pause(ctx, m.cfg.Known)
+	}
 	for ctx.Err() == nil {
 		if ended := m.round(ctx); len(ended) > 0 {
 			m.waitForEnd(ctx, ended)
 			continue
 		}
-		timer := time.NewTimer(m.cfg.Period)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		m.pause(ctx, nil)
 	}
 	return nil
+}
+
+// pause waits for a period, or until early is closed.
+func (m *Manager) pause(ctx context.Context, early <-chan struct{}) {
+	timer := time.NewTimer(m.cfg.Period)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-early:
+	case <-timer.C:
+	}
 }
 
 // Conditions returns which of MemoryPressure, DiskPressure and PIDPressure the

@@ -228,6 +228,11 @@ type rig struct {
 
 func start(t *testing.T, h *host, settings Settings) *rig {
 	t.Helper()
+	return startKnown(t, h, settings, nil)
+}
+
+func startKnown(t *testing.T, h *host, settings Settings, known <-chan struct{}) *rig {
+	t.Helper()
 	p, err := Parse(settings)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +240,7 @@ func start(t *testing.T, h *host, settings Settings) *rig {
 	r := &rig{t: t, host: h, events: record.NewFakeRecorder(1000), metrics: prometheus.NewRegistry()}
 	r.Manager = New(Config{
 		Policy: p, Dir: nodeDir, Machine: h, Runtime: h, Cgroups: ofCgroups{h}, Folders: ofFolders{h}, Workers: h, Statuses: h,
-		Images: h.removeImages, Containers: h.removeContainers, Changed: func() { h.do(func() { h.say("changed") }) },
+		Images: h.removeImages, Containers: h.removeContainers, Changed: func() { h.do(func() { h.say("changed") }) }, Known: known,
 		Recorder: r.events, Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Metrics: r.metrics, Log: slog.New(slog.DiscardHandler),
 	})
 	runtest.Start(t, r.Run)
@@ -308,6 +313,48 @@ func TestOneAfterTheOther(t *testing.T) {
 		r.after(19*time.Second, "MemoryPressure", "changed", "Evicted a disrupted=true", "kill a in 1s")
 		r.after(2*time.Second, "MemoryPressure", "Evicted b disrupted=true", "kill b in 1s")
 		r.after(time.Minute, "MemoryPressure") // 80 left
+	})
+}
+
+// TestPodsAreNotKnownYet holds that an agent that starts says at once what is low,
+// but does not judge pods before it knows them, unless that takes too long.
+func TestPodsAreNotKnownYet(t *testing.T) {
+	for name, answers := range map[string]bool{"known in a while": true, "a source does not answer": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost()
+				h.memory = 950
+				known := make(chan struct{})
+				r := startKnown(t, h, hard("memory.available", "100"), known)
+				r.after(3*time.Second, "MemoryPressure", "changed")
+				if faults := r.Faults(); len(faults) != 1 || strings.Contains(faults[0], "no pod") {
+					t.Errorf("faults %q", faults)
+				}
+				s := subjectOf("big", memory(40))
+				h.do(func() { h.pods[s.pod.UID] = &hosted{subject: s, state: lifecycle.Syncing} })
+				wait := 8 * time.Second
+				if answers {
+					close(known)
+					wait = time.Second
+				}
+				r.after(wait, "MemoryPressure", "Evicted big disrupted=true", "kill big in 1s")
+			})
+		})
+	}
+}
+
+// TestOneThingIsHopeless holds that what no pod can cure does not keep the node
+// from doing something about the rest.
+func TestOneThingIsHopeless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(subjectOf("forks", processes(300)), subjectOf("calm", processes(10)))
+		h.others, h.slow = 950, 2*time.Second
+		r := start(t, h, hard("nodefs.available", "100", "pid.available", "750"))
+		r.after(time.Second, "DiskPressure PIDPressure", "changed", "remove containers", "Evicted forks disrupted=true", "kill forks in 1s")
+		r.after(10*time.Second, "DiskPressure PIDPressure", "remove containers")
+		if faults := r.Faults(); len(faults) != 1 || !strings.Contains(faults[0], "nodefs.available is 50, less than 100: no pod that may be evicted uses any of it") {
+			t.Errorf("faults %q", faults)
+		}
 	})
 }
 

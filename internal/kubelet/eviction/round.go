@@ -26,41 +26,68 @@ type ending struct {
 }
 
 // round looks once, ends the pods that have more than they may have, and if there
-// are none does one thing about what is low: it gives back what nobody needs, and
+// are none does something about what is low: it gives back what nobody needs, and
 // if that is not enough, ends one pod. It returns the pods that it ends.
 func (m *Manager) round(ctx context.Context) []ending {
-	seen, l := m.observe(ctx)
+	act, seen, l := m.look(ctx)
 	if ctx.Err() != nil {
 		return nil
+	}
+	if ended := m.evictOverLimits(ctx, l); len(ended) > 0 || ctx.Err() != nil {
+		return ended
+	}
+	if e := m.act(ctx, act, seen, l); e != nil {
+		return []ending{*e}
+	}
+	return nil
+}
+
+// look takes in what the node has, and returns the thresholds about which
+// something is to be done.
+func (m *Manager) look(ctx context.Context) (act []int, seen observations, l layout) {
+	seen, l = m.observe(ctx)
+	if ctx.Err() != nil {
+		return nil, nil, l
 	}
 	var v verdict
 	m.history, v = m.cfg.Policy.decide(m.history, seen, time.Now())
 	m.publish(v.conditions, seen)
-	if ended := m.evictOverLimits(ctx, l); len(ended) > 0 || ctx.Err() != nil {
-		return ended
-	}
-	if len(v.act) == 0 {
-		m.setTrouble("")
-		return nil
-	}
-	t := m.cfg.Policy.thresholds[v.act[0]]
-	name := t.signal.resource()
-	m.cfg.Recorder.Eventf(m.cfg.Node, v1.EventTypeWarning, reason.EvictionThresholdMet, "Attempting to reclaim %s", name)
-	if t.signal.isDisk() {
-		m.reclaim(ctx, t.signal, l)
-		seen, l = m.observe(ctx)
-		if ctx.Err() != nil {
-			return nil
+	return v.act, seen, l
+}
+
+// act does something about the most pressing threshold about which something can
+// be done, and returns the pod that it ends. As upstream does, it takes one at a
+// time; but one about which nothing can be done does not stand before the next.
+func (m *Manager) act(ctx context.Context, act []int, seen observations, l layout) *ending {
+	var trouble []string
+	told := map[v1.ResourceName]bool{}
+	for _, i := range act {
+		t := m.cfg.Policy.thresholds[i]
+		if name := t.signal.resource(); !told[name] {
+			told[name] = true
+			m.cfg.Recorder.Eventf(m.cfg.Node, v1.EventTypeWarning, reason.EvictionThresholdMet, "Attempting to reclaim %s", name)
 		}
-		if !m.cfg.Policy.stillCrossed(v.act, t, seen) {
-			m.cfg.Log.Info("room was made without ending a pod", "signal", t.signal)
+		if t.signal.isDisk() {
+			m.reclaim(ctx, t.signal, l)
+			seen, l = m.observe(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if !m.cfg.Policy.stillCrossed(act, t, seen) {
+				m.cfg.Log.Info("room was made without ending a pod", "signal", t.signal)
+				break
+			}
+		}
+		e, why := m.evictOne(ctx, t, seen, l)
+		if e != nil || ctx.Err() != nil {
 			m.setTrouble("")
-			return nil
+			return e
+		}
+		if why != "" {
+			trouble = append(trouble, why)
 		}
 	}
-	if e := m.evictOne(ctx, t, seen, l); e != nil {
-		return []ending{*e}
-	}
+	m.setTrouble(strings.Join(trouble, "; "))
 	return nil
 }
 
@@ -75,25 +102,23 @@ func (m *Manager) reclaim(ctx context.Context, s Signal, l layout) {
 	}
 }
 
-// evictOne ends the first pod that may go.
-func (m *Manager) evictOne(ctx context.Context, t threshold, seen observations, l layout) *ending {
-	if _, known := seen[t.signal]; !known || !t.crossed(seen, true) {
-		return nil // after the reclaim another one of the disk's is crossed: the next look takes that
+// evictOne ends the first pod that may go, or says why none does.
+func (m *Manager) evictOne(ctx context.Context, t threshold, seen observations, l layout) (e *ending, why string) {
+	if !t.crossed(seen, true) {
+		return nil, "" // after the reclaim another one of the disk's is
 	}
 	pods := m.running()
 	usages := m.measure(ctx, t.signal, l, pods)
 	if ctx.Err() != nil {
-		return nil
+		return nil, ""
 	}
 	order := rank(t.signal, l, pods, func(p *v1.Pod) (stats.PodStats, bool) {
 		u, ok := usages[p.UID]
 		return u, ok
 	})
 	if why := hopeless(t, seen, order); why != "" {
-		m.setTrouble(fmt.Sprintf("%s: %s", low(t, seen), why))
-		return nil
+		return nil, fmt.Sprintf("%s: %s", low(t, seen), why)
 	}
-	m.setTrouble("")
 	m.metrics.age.WithLabelValues(string(t.signal)).Observe(time.Since(seen[t.signal].at).Seconds())
 	first := order[0]
 	grace := int64(minGrace)
@@ -104,8 +129,8 @@ func (m *Manager) evictOne(ctx context.Context, t threshold, seen observations, 
 		}
 	}
 	text, annotations := message(t, seen[t.signal], first)
-	e := m.evict(first.pod, eviction{signal: string(t.signal), grace: grace, message: text, annotations: annotations, disrupted: true})
-	return &e
+	ended := m.evict(first.pod, eviction{signal: string(t.signal), grace: grace, message: text, annotations: annotations, disrupted: true})
+	return &ended, ""
 }
 
 // An eviction is how and why one pod ends.
