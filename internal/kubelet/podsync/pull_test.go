@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri/crifake"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podfiles"
 )
 
 func TestPullReasons(t *testing.T) {
@@ -168,5 +169,42 @@ func TestSerialPulls(t *testing.T) {
 				t.Errorf("got events %q, want two in upstream's 13 words", pulled)
 			}
 		})
+	}
+}
+
+// slowProviders answer for their image only when they are let go.
+type slowProviders struct {
+	image string
+	asked chan struct{}
+	letGo chan struct{}
+}
+
+func (p slowProviders) Credentials(_ context.Context, _ *v1.Pod, image string) ([]podfiles.Credential, error) {
+	if image == p.image {
+		close(p.asked)
+		<-p.letGo
+	}
+	return nil, nil
+}
+
+// TestSlowProvider: while a program looks for credentials of one image, another
+// is pulled, though pulls are one by one.
+func TestSlowProvider(t *testing.T) {
+	slow := slowProviders{"reg.example/slow:1", make(chan struct{}), make(chan struct{})}
+	w := newWorld(t, func(c *Config) { c.Providers = slow })
+	ensure := func(image string) error {
+		w.fake.OfferImage(image)
+		_, err := w.puller.ensure(t.Context(), w.pod, &v1.Container{Name: "c", Image: image}, nil)
+		return err
+	}
+	done := make(chan error)
+	go func() { done <- ensure(slow.image) }()
+	<-slow.asked
+	if err := ensure("reg.example/other:1"); err != nil {
+		t.Error(err)
+	}
+	close(slow.letGo)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
