@@ -43,7 +43,11 @@ var errNoNode = errors.New("node is not known to the API")
 // the watch has not shown: it was removed, and the new one comes next.
 var errOlder = errors.New("the mirror pod of an older version was in the way")
 
-// patience is how many times in a row these two may come before that is told:
+// errNoClass is returned when the API forbids a pod with a runtime class: most
+// often the class is on its way there, from the same file.
+var errNoClass = errors.New("the API does not take its runtime class")
+
+// patience is how many times in a row these may come before that is told:
 // for a moment, they are the way of things.
 const patience = 6
 
@@ -214,7 +218,7 @@ func (k *Keeper) try(ctx context.Context, a *action, p *progress) time.Duration 
 	}
 	p.done = err == nil
 	p.after = time.Now().Add(pause)
-	if passing := errors.Is(err, errNoNode) || errors.Is(err, errOlder); !passing || p.failures > patience {
+	if passing := errors.Is(err, errNoNode) || errors.Is(err, errOlder) || errors.Is(err, errNoClass); !passing || p.failures > patience {
 		k.setFault(a.name, err)
 		k.tell(a, err)
 	}
@@ -261,6 +265,9 @@ func (k *Keeper) create(ctx context.Context, pod *v1.Pod) error {
 	if err == nil {
 		k.cfg.Log.Info("made mirror pod", "pod", fullName(pod), "podUID", pod.UID)
 		return nil
+	}
+	if apierrors.IsForbidden(err) && pod.Spec.RuntimeClassName != nil {
+		return fmt.Errorf("%w: create mirror pod: %w", errNoClass, err)
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create mirror pod: %w", err)

@@ -284,6 +284,27 @@ func TestNodeNotRegistered(t *testing.T) {
 	})
 }
 
+// TestClassIsLate: the class of a pod may come with it, and later.
+func TestClassIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fail(apierrors.NewForbidden(v1.Resource("pods"), "web", errors.New(`RuntimeClass "gvisor" not found`)))
+		pod := static("web", "h1")
+		pod.Spec.RuntimeClassName = new("gvisor")
+		w.Set([]*v1.Pod{pod}, nil, nil, true)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n, faults := len(w.recorder.Events), w.Faults(); n != 0 || len(faults) != 0 {
+			t.Errorf("%d events and faults %v while the class is only late", n, faults)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, faults := len(w.recorder.Events), w.Faults(); n != 1 || len(faults) != 1 || !strings.Contains(faults[0].Message, `"gvisor" not found`) {
+			t.Errorf("%d events and faults %v, want one of each", n, faults)
+		}
+	})
+}
+
 func TestAPIFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
