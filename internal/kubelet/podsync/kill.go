@@ -135,7 +135,9 @@ func (s *Syncer) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, k st
 	}
 	return func() {
 		cancel()
-		_ = <-ended // the container's end is its own
+		if err := <-ended; err != nil {
+			log.Debug("preStop hook was given up", "err", err)
+		}
 	}
 }
 
