@@ -66,10 +66,7 @@ func (l *Login) write(wait time.Duration) error {
 // Withdraw removes what Allow has written, if anything. logind takes notice when
 // it next reads its configuration.
 func Withdraw(cfg Config) error {
-	if cfg.Dir == "" {
-		cfg.Dir = DefaultDir
-	}
-	return remove(cfg, "")
+	return remove(cfg.withDefaults(), "")
 }
 
 // remove removes our files, but for one.

@@ -8,6 +8,7 @@
 package logind
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,6 @@ const (
 	object  = dbus.ObjectPath("/org/freedesktop/login1")
 	manager = service + ".Manager"
 
-	callLimit = 10 * time.Second // of one call, and of the connection
-
 	prepare = "PrepareForShutdown" // the signal; its one argument is whether, or whether not
 )
 
@@ -33,6 +32,14 @@ const (
 type Config struct {
 	Dir  string // of files that add to logind's configuration; default /etc/systemd/logind.conf.d
 	Name string // in the file's name and the list of inhibitors; what else has this name is ours
+
+	Limit time.Duration // of one call, and of the connection; default 10 s
+}
+
+func (c Config) withDefaults() Config {
+	c.Dir = cmp.Or(c.Dir, DefaultDir)
+	c.Limit = cmp.Or(c.Limit, 10*time.Second)
+	return c
 }
 
 // DefaultDir is where logind reads what adds to its configuration.
@@ -51,15 +58,13 @@ type Login struct {
 // Open connects to the system's bus, which is where the environment variable
 // DBUS_SYSTEM_BUS_ADDRESS says, or else in its usual place.
 func Open(ctx context.Context, cfg Config) (*Login, error) {
-	if cfg.Dir == "" {
-		cfg.Dir = DefaultDir
-	}
+	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(callLimit, cancel)
+	late := time.AfterFunc(cfg.Limit, cancel)
 	// One handler for all signals keeps their order.
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
-	if !late.Stop() {
-		err = errors.Join(err, context.DeadlineExceeded)
+	if !late.Stop() { // what the library says then is about its socket
+		err = fmt.Errorf("no answer for %v: %w", cfg.Limit, context.DeadlineExceeded)
 	}
 	if err != nil {
 		cancel()
@@ -79,7 +84,7 @@ func (l *Login) Close() error {
 
 // call calls a method of an object and stores what it answers.
 func (l *Login) call(ctx context.Context, at dbus.BusObject, method string, answer []any, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Limit)
 	defer cancel()
 	return at.CallWithContext(ctx, method, 0, args...).Store(answer...)
 }

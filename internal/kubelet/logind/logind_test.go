@@ -3,6 +3,7 @@ package logind
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -173,5 +174,22 @@ func TestNoBus(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSilentBus holds that a bus that takes the connection and says nothing is
+// given up, in words that say so.
+func TestSilentBus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	silent, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
+	_, err = Open(t.Context(), Config{Name: "ab12", Limit: 50 * time.Millisecond})
+	const want = "connect to the system's message bus: no answer for 50ms: context deadline exceeded"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
