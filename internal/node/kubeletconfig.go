@@ -283,7 +283,7 @@ func decodeField[T any](section, name string, value *yamlv3.Node) error {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](why); ok {
 			return fmt.Errorf("%s.%s: want %s, not %s%s", section, name, wrong.Type.Kind(), wrong.Value, quoteHint(wrong, value))
 		}
-		return fmt.Errorf("%s.%s: %w", section, name, why)
+		return fmt.Errorf("%s.%s: %s", section, name, strings.TrimPrefix(why.Error(), "json: "))
 	}
 	return nil
 }

@@ -147,6 +147,7 @@ func TestKubeletFieldsRefused(t *testing.T) {
 		"no duration":        {"  imageMinimumGCAge: soon\n", `line 4: kubelet.imageMinimumGCAge: time: invalid duration "soon"`},
 		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: want int32, not string"},
 		"number, not text":   {"  imageMinimumGCAge: 5\n", "line 4: kubelet.imageMinimumGCAge: want string, not number: write it in quotes, and a length of time with its unit"},
+		"no such field":      {"  shutdownGracePeriodByPodPriority: [{priority: 5, seconds: 4}]\n", "line 4: kubelet.shutdownGracePeriodByPodPriority: unknown field \"seconds\""},
 		"numbers, not text":  {"  evictionHard: {memory.available: 1Gi, pid.available: 100}\n", "line 4: kubelet.evictionHard: want string, not number: write pid.available: \"100\""},
 	} {
 		t.Run(name, func(t *testing.T) {

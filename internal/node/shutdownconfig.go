@@ -28,11 +28,13 @@ func (k *KubeletSettings) validateShutdown() []error {
 		errs = append(errs, fmt.Errorf("kubelet."+field+" "+format, args...))
 	}
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
-	for field, period := range map[string]time.Duration{"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical} {
+	tooShort := func(field string, period time.Duration) {
 		if period != 0 && period < time.Second {
 			wrong(field, "%v must be 0, or 1s or more", period)
 		}
 	}
+	tooShort("shutdownGracePeriod", total)
+	tooShort("shutdownGracePeriodCriticalPods", critical)
 	if critical > total {
 		wrong("shutdownGracePeriodCriticalPods", "(%v) is a part of shutdownGracePeriod (%v): it must not be more", critical, total)
 	}
