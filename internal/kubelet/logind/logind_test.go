@@ -185,7 +185,7 @@ func TestSilentBus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
+	t.Cleanup(func() { _ = silent.Close() })
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
 	_, err = Open(t.Context(), Config{Name: "ab12", Limit: 50 * time.Millisecond})
 	const want = "connect to the system's message bus: no answer for 50ms: context deadline exceeded"
