@@ -82,9 +82,13 @@ func TestImagePulls(t *testing.T) {
 		"  serializeImagePulls: true\n":  {},
 		"  serializeImagePulls: false\n": {MaxParallel: -1},
 		"  maxParallelImagePulls: 5\n":   {MaxParallel: 5},
-		"  serializeImagePulls: false\n  maxParallelImagePulls: 1\n": {MaxParallel: 1},
-		"  registryPullQPS: 0\n":                                     {QPS: -1},
-		"  registryPullQPS: 7\n  registryBurst: 3\n":                 {QPS: 7, Burst: 3},
+		"  serializeImagePulls: false\n  maxParallelImagePulls: 1\n": {
+			MaxParallel: 1,
+		},
+		"  registryPullQPS: 0\n": {QPS: -1},
+		"  registryPullQPS: 7\n  registryBurst: 3\n": {
+			QPS: 7, Burst: 3,
+		},
 		"  imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n  preloadedImagesVerificationAllowlist: [reg.example/*]\n": {
 			Verify: imagerights.Policy{Kind: "NeverVerifyAllowlistedImages", Allowlist: []string{"reg.example/*"}},
 		},
