@@ -61,6 +61,13 @@ func newWorld(t *testing.T, running ...observed.Pod) *world {
 
 // newWorldOf is newWorld with other sources.
 func newWorldOf(t *testing.T, pods *desired.Pods, running ...observed.Pod) *world {
+	w := newIdleWorld(t, pods, running...)
+	runtest.Start(t, w.Run)
+	return w
+}
+
+// newIdleWorld is newWorldOf, and does not run yet.
+func newIdleWorld(t *testing.T, pods *desired.Pods, running ...observed.Pod) *world {
 	w := &world{
 		t: t, events: make(chan observed.Event), ended: make(chan struct{}, 1), recorder: record.NewFakeRecorder(100),
 		infos: map[types.UID]lifecycle.Info{}, runtime: running,
@@ -72,7 +79,6 @@ func newWorldOf(t *testing.T, pods *desired.Pods, running ...observed.Pod) *worl
 		Events: w.events, Ended: w.ended, Admit: w.admit,
 		Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
 	})
-	runtest.Start(t, w.Run)
 	return w
 }
 
@@ -379,10 +385,9 @@ func TestSweepFails(t *testing.T) {
 
 func TestRuntimeIsListedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.mu.Lock()
+		w := newIdleWorld(t, desired.New("file", "api"))
 		w.listErr = errors.New("not yet")
-		w.mu.Unlock()
+		runtest.Start(t, w.Run)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if w.Healthy() == nil {
