@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/regularfile"
 )
 
 func (c Credential) check(at string) error {
@@ -51,23 +51,14 @@ const maxPrivate = 1 << 20
 
 // readPrivate reads a file that nobody else may read.
 func readPrivate(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	data, info, err := regularfile.ReadAll(path, maxPrivate)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no file", path)
-	case info.Mode().Perm()&0o077 != 0:
+	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("%s has mode %04o, and others may read it: chmod 600 %s", path, info.Mode().Perm(), path)
-	case info.Size() > maxPrivate:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxPrivate)
 	}
-	return io.ReadAll(io.LimitReader(f, maxPrivate))
+	return data, nil
 }
 
 // readDockerConfig reads a file of `docker login`. What it cannot give is an

@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 		"open password":        {config: Config{Credentials: []Credential{{"a", "ann", open}}}, want: "images.credentials[0].passwordFile: " + open + " has mode 0644, and others may read it: chmod 600"},
 		"empty password":       {config: Config{Credentials: []Credential{{"a", "ann", empty}}}, want: "is empty"},
 		"no password":          {config: Config{Credentials: []Credential{{"a", "ann", ""}}}, want: "images.credentials[0].passwordFile: it is missing"},
-		"password is a folder": {config: Config{Credentials: []Credential{{"a", "ann", dir}}}, want: "is no file"},
+		"password is a folder": {config: Config{Credentials: []Credential{{"a", "ann", dir}}}, want: "is not a regular file"},
 		"no name":              {config: Config{Credentials: []Credential{{"a", "", text}}}, want: "images.credentials[0].username"},
 		"for no registry":      {config: Config{Credentials: []Credential{{"", "ann", text}}}, want: "images.credentials[0].registry: it is empty"},
 		"for a URL":            {config: Config{Credentials: []Credential{{"https://a", "ann", text}}}, want: "without a scheme"},

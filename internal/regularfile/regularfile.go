@@ -3,7 +3,9 @@
 package regularfile
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -27,4 +29,22 @@ func Open(path string, flags int) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	return f, info, nil
+}
+
+// ReadAll reads a regular file of at most limit bytes, as Open opens it. A longer
+// one is an error that names the path.
+func ReadAll(path string, limit int64) (data []byte, info fs.FileInfo, err error) {
+	f, info, err := Open(path, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return data, info, nil
 }

@@ -47,3 +47,19 @@ func TestOpen(t *testing.T) {
 		})
 	}
 }
+
+func TestReadAll(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if data, info, err := ReadAll(file, 4); err != nil || string(data) != "text" || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %q, %v, %v", data, info, err)
+	}
+	for path, want := range map[string]string{file: "has more than 3 bytes", pipe: "is not a regular file"} {
+		if data, _, err := ReadAll(path, 3); err == nil || !strings.Contains(err.Error(), path+" "+want) || data != nil {
+			t.Errorf("%s: got %q, %v; want %s", path, data, err, want)
+		}
+	}
+}

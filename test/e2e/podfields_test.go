@@ -59,21 +59,21 @@ spec:
   - name: init
     image: %[1]s
     imagePullPolicy: Never
-    command: [sh, -c, 'echo init >> /work/order']
-    volumeMounts: [{name: work, mountPath: /work}]
+    command: [sh, -c, 'echo init >> /kept/order']
+    volumeMounts: [{name: work, mountPath: /kept}]
   containers:
   - name: source
     image: %[1]s
     imagePullPolicy: Never
-    command: [sh, -c, 'test -e /work/came && exec sleep 1000; touch /work/came; sleep 1; exit 42']
+    command: [sh, -c, 'test -e /kept/came && exec sleep 1000; touch /kept/came; sleep 1; exit 42']
     restartPolicy: Never
     restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
-    volumeMounts: [{name: work, mountPath: /work}]
+    volumeMounts: [{name: work, mountPath: /kept}]
   - name: beside
     image: %[1]s
     imagePullPolicy: Never
-    command: [sh, -c, 'echo beside >> /work/order; exec sleep 1000']
-    volumeMounts: [{name: work, mountPath: /work}]
+    command: [sh, -c, 'echo beside >> /kept/order; exec sleep 1000']
+    volumeMounts: [{name: work, mountPath: /kept}]
 `, busyboxImage), "apply", "-f", "-")
 	ip := ""
 	n.eventually("all run for the second time", func() error {
@@ -106,7 +106,7 @@ spec:
 	}) {
 		t.Errorf("conditions: got %+v, want AllContainersRestarting False", pod.Status.Conditions)
 	}
-	if got := n.kubectl("exec", "again", "-c", "beside", "--", "cat", "/work/order"); got != "init\nbeside\ninit\nbeside\n" {
+	if got := n.kubectl("exec", "again", "-c", "beside", "--", "cat", "/kept/order"); got != "init\nbeside\ninit\nbeside\n" {
 		t.Errorf("started in the order %q", got)
 	}
 	if err := wants(n.kubectl("events", "--for", "pod/again"), "killing"); err != nil {
@@ -145,8 +145,8 @@ func testFileKeys(t *testing.T, n *node) {
   - name: init
     image: %s
     imagePullPolicy: Never
-    command: [sh, -c, "mkdir /work/sub; echo \"# vars\nOTHER='x'\nGREETING='hello \\$USER' # more\" > /work/sub/vars"]
-    volumeMounts: [{name: work, mountPath: /work}]
+    command: [sh, -c, "mkdir /kept/sub; echo \"# vars\nOTHER='x'\nGREETING='hello \\$USER' # more\" > /kept/sub/vars"]
+    volumeMounts: [{name: work, mountPath: /kept}]
 `, busyboxImage))
 	n.eventually("it ran", func() error {
 		if pod := n.pod("keys"); pod.Status.Phase != v1.PodSucceeded {
@@ -221,9 +221,9 @@ func testUsers(t *testing.T, n *node) {
 		t.Fatal(err)
 	}
 	n.kubectl("create", "secret", "generic", "word", "--from-literal=word=abracadabra")
-	script := "cat /proc/self/uid_map; id -u; touch /host/$HOSTNAME /work/x; cat /secret/word; echo; ls -ln /secret/..data/word /work/x; exec sleep 1000"
+	script := "cat /proc/self/uid_map; id -u; touch /host/$HOSTNAME /kept/x; cat /secret/word; echo; ls -ln /secret/..data/word /kept/x; exec sleep 1000"
 	container := `    env: [{name: HOSTNAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-    volumeMounts: [{name: host, mountPath: /host}, {name: work, mountPath: /work}, {name: secret, mountPath: /secret}]
+    volumeMounts: [{name: host, mountPath: /host}, {name: work, mountPath: /kept}, {name: secret, mountPath: /secret}]
 `
 	spec := fmt.Sprintf(`  hostUsers: false
   securityContext: {fsGroup: 1234}
@@ -236,7 +236,7 @@ func testUsers(t *testing.T, n *node) {
 	for _, name := range []string{"users-a", "users-b"} {
 		n.busyboxPod(name, script, container, spec)
 		n.running(name)
-		n.eventually("it looked", func() error { return wants(n.kubectl("logs", name), "abracadabra", "/work/x") })
+		n.eventually("it looked", func() error { return wants(n.kubectl("logs", name), "abracadabra", "/kept/x") })
 		lines := strings.Split(n.kubectl("logs", name), "\n")
 		fields := strings.Fields(lines[0])
 		if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" || lines[1] != "0" {

@@ -17,6 +17,8 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-dev/holdfast/internal/regularfile"
 )
 
 // The groups and versions of the file, and of what is said to the programs. All
@@ -57,7 +59,7 @@ func Load(path, binDir string) (*Config, error) {
 	var errs []error
 	seen := map[string]string{} // where a name was
 	for _, file := range files {
-		data, err := readFile(file)
+		data, _, err := regularfile.ReadAll(file, maxSize)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -110,24 +112,6 @@ func list(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s holds no *.json, *.yaml or *.yml", path)
 	}
 	return files, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no file", path)
-	case info.Size() > maxSize:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxSize)
-	}
-	return io.ReadAll(io.LimitReader(f, maxSize))
 }
 
 // decode reads one file, strictly: a field that is ignored is one that somebody
