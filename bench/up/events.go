@@ -38,14 +38,7 @@ func events(ctx context.Context, o options) (d *deaths, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.remove(ctx)) }()
-	began, err := n.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := n.await(ctx, began, "the node is ready", n.saysReady); err != nil {
-		return nil, err
-	}
-	client, err := n.client()
+	client, err := n.startReady(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -16,14 +16,7 @@ func life(ctx context.Context, o options) (l *podlife.Life, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.remove(ctx)) }()
-	began, err := n.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := n.await(ctx, began, "the node is ready", n.saysReady); err != nil {
-		return nil, err
-	}
-	client, err := n.client()
+	client, err := n.startReady(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,19 @@ func (n *node) start(ctx context.Context) (time.Time, error) {
 	return began, n.cmd.Start()
 }
 
+// startReady starts the node, waits until it is ready, and returns a client of
+// its API.
+func (n *node) startReady(ctx context.Context) (*kubernetes.Clientset, error) {
+	began, err := n.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := n.await(ctx, began, "the node is ready", n.saysReady); err != nil {
+		return nil, err
+	}
+	return n.client()
+}
+
 // stop ends the process and leaves the pods alone.
 func (n *node) stop() error {
 	if n.cmd == nil {
