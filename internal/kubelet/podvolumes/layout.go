@@ -20,8 +20,16 @@ func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.Pods(), strin
 // Volumes returns the folder that has a folder for every kind of a pod's volumes.
 func (l Layout) Volumes(uid types.UID) string { return filepath.Join(l.Pod(uid), "volumes") }
 
-// Volume returns the folder of a volume.
+// VolumeDevices is as Volumes, of the volumes that are raw devices.
+func (l Layout) VolumeDevices(uid types.UID) string {
+	return filepath.Join(l.Pod(uid), "volumeDevices")
+}
+
+// Volume returns the folder of a volume, or what leads to its device.
 func (l Layout) Volume(uid types.UID, id ID) string {
+	if id.Block {
+		return filepath.Join(l.VolumeDevices(uid), string(id.Kind), id.Dir)
+	}
 	return filepath.Join(l.Volumes(uid), string(id.Kind), id.Dir)
 }
 

@@ -49,6 +49,9 @@ func (k Kind) InMemory() bool { return k.HasContent() && k != ConfigMap }
 type ID struct {
 	Kind Kind
 	Dir  string // last part of its path: the volume's name, or that of its PersistentVolume
+	// Block: it is a raw device and no folder. What lies at its path, among the
+	// pod's volumeDevices, leads to the device.
+	Block bool
 }
 
 // A Volume is one volume of one pod, resolved: everything a plugin needs to
@@ -71,6 +74,19 @@ type Volume struct {
 	FSGroup      *int64          // group that owns the volume; nil: no change
 	FSPolicy     v1.PodFSGroupChangePolicy
 	ReadOnly     bool // the volume as a whole is read-only
+
+	// Claim and PV are what stands behind a volume that came by a claim; nil for
+	// others. They are the API's own copies: nobody changes them.
+	Claim *v1.PersistentVolumeClaim
+	PV    *v1.PersistentVolume
+	// OncePod: while a pod has it, no other pod gets it (ReadWriteOncePod).
+	OncePod bool
+	// GrowTo is the size in bytes that the PersistentVolume has and its claim does
+	// not show yet; 0: there is nothing to grow.
+	GrowTo int64
+	// InUse is the name by which the node says in its status that it uses the
+	// volume, so that nobody detaches it; empty for what is never attached.
+	InUse v1.UniqueVolumeName
 }
 
 // KindOf returns the kind of a pod's volume; ok is false for one that cannot
@@ -122,8 +138,10 @@ type Found struct {
 	ID
 	PodUID   types.UID
 	Path     string
-	Name     string // as the pod names it; empty if that is not known
-	Complete bool   // the pod can use it as it is, whether or not its objects can be had now
+	Name     string              // as the pod names it; empty if that is not known
+	Complete bool                // the pod can use it as it is, whether or not its objects can be had now
+	PV       string              // the PersistentVolume behind it; empty for none
+	InUse    v1.UniqueVolumeName // as of a Volume
 }
 
 // A SubPath asks for a part of a volume, for one mount of one container.

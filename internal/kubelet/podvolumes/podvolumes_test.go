@@ -221,6 +221,9 @@ func TestResolveDisk(t *testing.T) {
 	}
 	withClaim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
 	limit := resource.MustParse("1Mi")
+	storage := func(size string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+	}
 	fsGroup := func(p *v1.Pod) {
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(2000)), FSGroupChangePolicy: new(v1.FSGroupChangeOnRootMismatch)}
 	}
@@ -232,24 +235,32 @@ func TestResolveDisk(t *testing.T) {
 		want    Volume
 		wantErr string
 	}{
-		{"emptyDir", fsGroup, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, nil, Volume{ID: ID{EmptyDir, "v"}, FSGroup: new(int64(2000)), FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
-		{"memory, pod's limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{EmptyDir, "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 64 << 20}, ""},
-		{"memory, own limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}, nil, Volume{ID: ID{EmptyDir, "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 20}, ""},
-		{"memory, node's", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{EmptyDir, "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 30}, ""},
+		{"emptyDir", fsGroup, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, FSGroup: new(int64(2000)), FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
+		{"memory, pod's limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 64 << 20}, ""},
+		{"memory, own limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 20}, ""},
+		{"memory, node's", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 30}, ""},
 		{"huge pages", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}, nil, Volume{}, "emptyDir.medium"},
-		{"hostPath keeps its group", fsGroup, v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x/../y", Type: new(v1.HostPathFile)}}, nil, Volume{ID: ID{HostPath, "v"}, HostPath: "/y", HostPathType: v1.HostPathFile, FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
+		{"hostPath keeps its group", fsGroup, v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x/../y", Type: new(v1.HostPathFile)}}, nil, Volume{ID: ID{Kind: HostPath, Dir: "v"}, HostPath: "/y", HostPathType: v1.HostPathFile, FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
 		{"nfs", nil, v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}, nil, Volume{}, "nfs: this version cannot mount such volumes"},
-		{"local", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Local, "pv"}, HostPath: "/mnt/disks/1"}, ""},
-		{"read-only by its modes", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany} })}, Volume{ID: ID{Local, "pv"}, HostPath: "/mnt/disks/1", ReadOnly: true}, ""},
+		{"local", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"read-only by its modes", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany} })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", ReadOnly: true}, ""},
 		{"hostPath behind a claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}
-		})}, Volume{ID: ID{HostPath, "v"}, HostPath: "/data"}, ""},
+		})}, Volume{ID: ID{Kind: HostPath, Dir: "v"}, HostPath: "/data"}, ""},
+		{"for one pod at a time", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
+			p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		})}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", OncePod: true}, ""},
+		{"grown", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Capacity = storage("1Gi") }), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", GrowTo: 2 << 30}, ""},
+		{"grown and shown", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Capacity = storage("2Gi") }), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"claim in its last use", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) {
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{}, []string{"kubernetes.io/pvc-protection"}
+		}), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"no claim", nil, withClaim, nil, Volume{}, `waiting for PersistentVolumeClaim ns/c (volume "v"): not found`},
 		{"claim pending", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimPending })}, Volume{}, "not bound to a volume yet (phase Pending)"},
 		{"claim being deleted", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}, Volume{}, "being deleted"},
 		{"volume missing", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil)}, Volume{}, "waiting for PersistentVolume pv"},
 		{"volume of another claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.ClaimRef.UID = "other" })}, Volume{}, "not bound to claim ns/c"},
-		{"volume of this node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("here"))}, Volume{ID: ID{Local, "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"volume of this node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("here"))}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"volume of another node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("there"))}, Volume{}, "PersistentVolume pv is not for this node"},
 		{"block volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) })}, Volume{}, "spec.volumeMode"},
 		{"csi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
@@ -267,6 +278,10 @@ func TestResolveDisk(t *testing.T) {
 				}
 				return
 			}
+			if claimed := tt.source.PersistentVolumeClaim != nil; (got.PV != nil) != claimed || (got.Claim != nil) != claimed {
+				t.Errorf("claim %v, PersistentVolume %v", got.Claim, got.PV)
+			}
+			got.Claim, got.PV = nil, nil
 			tt.want.Name, tt.want.PodUID = "v", "uid"
 			if diff := cmp.Diff(got, tt.want); err != nil || diff != "" {
 				t.Errorf("%v (-got +want):\n%s", err, diff)

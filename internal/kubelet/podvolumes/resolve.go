@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 	}
 	r := resolver{pod, v, objects, host}
 	kind, _ := KindOf(v)
-	out := Volume{ID: ID{kind, v.Name}, Name: v.Name, PodUID: pod.UID}
+	out := Volume{ID: ID{Kind: kind, Dir: v.Name}, Name: v.Name, PodUID: pod.UID}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		out.FSGroup = sc.FSGroup
 		if sc.FSGroupChangePolicy != nil {
@@ -91,6 +92,11 @@ func (r resolver) hostPath(out Volume, source *v1.HostPathVolumeSource) Volume {
 	return out
 }
 
+// claimProtection is the finalizer that a claim has as long as pods use it. One
+// that is being deleted can still be mounted meanwhile: the pod may be one of
+// those, after a reboot.
+const claimProtection = "kubernetes.io/pvc-protection"
+
 // claim finds the PersistentVolume behind a claim.
 func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	name := r.volume.PersistentVolumeClaim.ClaimName
@@ -98,7 +104,7 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	if err != nil {
 		return Volume{}, r.waiting(RefClaim, name, err)
 	}
-	if claim.DeletionTimestamp != nil {
+	if claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, claimProtection) {
 		return Volume{}, r.waiting(RefClaim, name, errors.New("it is being deleted; a pod cannot start to use it"))
 	}
 	if claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "" {
@@ -120,12 +126,28 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 		}
 	}
 	out.ReadOnly = r.volume.PersistentVolumeClaim.ReadOnly || readOnlyModes(pv.Spec.AccessModes)
+	out.Claim, out.PV = claim, pv
+	out.OncePod = slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod})
 	if pv.Spec.HostPath != nil {
 		return r.hostPath(out, pv.Spec.HostPath), nil
 	}
-	out.ID = ID{Local, pv.Name}
+	out.ID = ID{Kind: Local, Dir: pv.Name}
 	out.HostPath, out.MountOptions = filepath.Clean(pv.Spec.Local.Path), pv.Spec.MountOptions
+	if !out.ReadOnly {
+		out.GrowTo = growTo(claim, pv)
+	}
 	return out, nil
+}
+
+// growTo returns the size of a PersistentVolume that its claim does not show
+// yet, in bytes, and 0 if it shows it: upstream's rule for what a node has to
+// grow. A claim that shows none is left alone.
+func growTo(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) int64 {
+	size, shown := pv.Spec.Capacity.Storage(), claim.Status.Capacity.Storage()
+	if shown.IsZero() || size.Cmp(*shown) <= 0 {
+		return 0
+	}
+	return size.Value()
 }
 
 func readOnlyModes(modes []v1.PersistentVolumeAccessMode) bool {

@@ -52,20 +52,32 @@ func (h *Host) Found(ctx context.Context) ([]podvolumes.Found, error) {
 }
 
 func (h *Host) foundOf(uid types.UID) ([]podvolumes.Found, error) {
-	kinds, err := folders(h.layout.Volumes(uid))
+	volumes, err := h.foundIn(uid, h.layout.Volumes(uid), false)
+	devices, deviceErr := h.foundIn(uid, h.layout.VolumeDevices(uid), true)
+	return append(volumes, devices...), errors.Join(err, deviceErr)
+}
+
+// foundIn returns what is in a folder of a pod that has a folder for every kind.
+func (h *Host) foundIn(uid types.UID, top string, block bool) ([]podvolumes.Found, error) {
+	kinds, err := folders(top)
 	if err != nil {
 		return nil, err
 	}
+	within := folders
+	if block {
+		within = entries // links and files on which a device is mounted
+	}
 	var found []podvolumes.Found
 	for _, kind := range kinds {
-		names, err := folders(filepath.Join(h.layout.Volumes(uid), kind))
+		names, err := within(filepath.Join(top, kind))
 		if err != nil {
 			return found, err
 		}
 		for _, name := range names {
-			id := podvolumes.ID{Kind: podvolumes.Kind(kind), Dir: name}
+			id := podvolumes.ID{Kind: podvolumes.Kind(kind), Dir: name, Block: block}
 			f := podvolumes.Found{PodUID: uid, ID: id, Path: h.layout.Volume(uid, id), Name: name}
 			if id.Kind == podvolumes.Local {
+				f.PV = name
 				mark, _ := os.ReadFile(h.layout.Ready(uid, id)) // none: a set-up that was cut short
 				f.Name = string(mark)
 			}
@@ -81,6 +93,9 @@ func (h *Host) foundOf(uid types.UID) ([]podvolumes.Found, error) {
 // it whether or not its objects can be had now.
 func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
 	dir := h.layout.Volume(uid, id)
+	if id.Block {
+		return exists(dir)
+	}
 	if id.Kind.InMemory() || id.Kind == podvolumes.Local {
 		if isMount, err := mounted(dir); err != nil || !isMount {
 			return false
@@ -90,14 +105,21 @@ func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
 }
 
 // folders returns the names of the folders in dir; none if dir is not there.
-func folders(dir string) ([]string, error) {
+func folders(dir string) ([]string, error) { return list(dir, os.DirEntry.IsDir) }
+
+// entries returns the names of all that is in dir; none if dir is not there.
+func entries(dir string) ([]string, error) {
+	return list(dir, func(os.DirEntry) bool { return true })
+}
+
+func list(dir string, take func(os.DirEntry) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var names []string
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if take(entry) {
 			names = append(names, entry.Name())
 		}
 	}
