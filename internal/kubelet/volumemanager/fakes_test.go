@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +96,13 @@ func (d *disk) TearDown(_ context.Context, uid types.UID, id podvolumes.ID) erro
 	return err
 }
 
+func (d *disk) Grow(_ context.Context, v *podvolumes.Volume) error {
+	end, err := d.begin("grow", v.PodUID, v.Name)
+	defer end()
+	d.log[len(d.log)-1] += fmt.Sprint(" ", v.GrowTo)
+	return err
+}
+
 func (d *disk) BindSubPath(_ context.Context, s podvolumes.SubPath) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,11 +127,11 @@ func (d *disk) Found(context.Context) ([]podvolumes.Found, error) {
 	for p := range d.volumes {
 		parts := strings.Split(p, "/")
 		id := podvolumes.ID{Kind: podvolumes.Kind(parts[3]), Dir: parts[4]}
-		name := id.Dir
+		name, pv := id.Dir, ""
 		if id.Kind == podvolumes.Local {
-			name = "disk"
+			name, pv = "disk", id.Dir
 		}
-		found = append(found, podvolumes.Found{PodUID: types.UID(parts[2]), ID: id, Path: p, Name: name, Complete: id.Kind.Outlasts()})
+		found = append(found, podvolumes.Found{PodUID: types.UID(parts[2]), ID: id, Path: p, Name: name, Complete: id.Kind.Outlasts(), PV: pv})
 	}
 	return found, nil
 }
@@ -176,6 +184,9 @@ type api struct {
 	down   error
 	held   map[types.UID]bool
 	tell   func(types.UID)
+	modes  []v1.PersistentVolumeAccessMode // of the PersistentVolume
+	size   v1.ResourceList                 // of the PersistentVolume
+	shown  v1.ResourceList                 // size that its claim shows
 }
 
 func (a *api) Hold(pod *v1.Pod) {
@@ -217,6 +228,14 @@ func (a *api) setDown(err error) {
 	a.down = err
 }
 
+// setSizes sets those of the PersistentVolume and of what its claim shows.
+func (a *api) setSizes(size, shown string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.size = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+	a.shown = v1.ResourceList{v1.ResourceStorage: resource.MustParse(shown)}
+}
+
 func (a *api) GetConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,12 +260,15 @@ func (a *api) GetClaim(_ context.Context, namespace, name string) (*v1.Persisten
 		return nil, a.down
 	}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "claim"}}
-	claim.Spec.VolumeName, claim.Status.Phase = "pv", v1.ClaimBound
+	claim.Spec.VolumeName, claim.Status.Phase, claim.Status.Capacity = "pv", v1.ClaimBound, a.shown
 	return claim, nil
 }
 
 func (a *api) GetPersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pv.Spec.AccessModes, pv.Spec.Capacity = a.modes, a.size
 	pv.Spec.ClaimRef = &v1.ObjectReference{UID: "claim"}
 	pv.Spec.Local = &v1.LocalVolumeSource{Path: "/disk"}
 	return pv, nil
@@ -287,7 +309,7 @@ func run(t *testing.T, d *disk, body func(t *testing.T, w *world)) {
 
 func (w *world) start() {
 	w.Manager = New(Config{
-		Log: slog.New(slog.DiscardHandler), Mounts: w.disk, SubPaths: w.disk, Folders: w.disk, Holder: w.api, Objects: w.api, Parallel: 2,
+		Log: slog.New(slog.DiscardHandler), Mounts: w.disk, Grower: w.disk, SubPaths: w.disk, Folders: w.disk, Holder: w.api, Objects: w.api, Parallel: 2,
 	})
 	w.api.tell = w.Poke
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -12,6 +12,7 @@ type op string
 
 const (
 	setUp         op = "setUp"
+	grow          op = "grow"
 	keep          op = "keep" // its objects cannot be had; what is there goes on
 	cleanSubPaths op = "cleanSubPaths"
 	tearDown      op = "tearDown"
@@ -23,7 +24,7 @@ type step struct {
 	op     op
 	id     podvolumes.ID      // of keep and tearDown
 	name   string             // the pod's name for the volume: of setUp and keep
-	volume *podvolumes.Volume // of setUp
+	volume *podvolumes.Volume // of setUp and grow
 	err    error              // of keep: why its content is not brought up to date
 }
 
@@ -33,6 +34,7 @@ type resolution struct {
 	name   string
 	volume *podvolumes.Volume
 	err    error
+	hold   error // why it cannot be set up yet, though all is known
 }
 
 // plan returns what brings a pod's volumes to what is wanted, in order, and the
@@ -54,16 +56,23 @@ func plan(want intent, sweep bool, resolved []resolution, actual map[podvolumes.
 func planMount(resolved []resolution, actual map[podvolumes.ID]volumeState) (steps []step, errs []error) {
 	for _, r := range resolved {
 		have, there := actual[r.id]
+		err := r.err
+		if err == nil && !have.verified {
+			err = r.hold
+		}
 		switch {
-		case r.err == nil && (!there || !have.verified || r.id.Kind.HasContent()):
+		case err == nil && (!there || !have.verified || r.id.Kind.HasContent()):
 			steps = append(steps, step{op: setUp, name: r.name, id: r.id, volume: r.volume})
-		case r.err == nil:
+		case err == nil:
 			// Two names of one claim lead to one volume: the second is only noted.
 			steps = append(steps, step{op: keep, name: r.name, id: r.id})
 		case there && have.complete:
-			steps = append(steps, step{op: keep, name: r.name, id: r.id, err: r.err})
+			steps = append(steps, step{op: keep, name: r.name, id: r.id, err: err})
 		default:
-			errs = append(errs, r.err)
+			errs = append(errs, err)
+		}
+		if err == nil && r.volume.GrowTo > have.grown {
+			steps = append(steps, step{op: grow, name: r.name, id: r.id, volume: r.volume})
 		}
 	}
 	return steps, errs

@@ -84,7 +84,7 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	defer m.mu.Unlock()
 	for _, f := range found {
 		st := m.stateLocked(f.PodUID)
-		st.volumes[f.ID] = volumeState{path: f.Path, complete: f.Complete}
+		st.volumes[f.ID] = volumeState{path: f.Path, complete: f.Complete, pv: f.PV, inUse: f.InUse}
 		if f.Name != "" {
 			st.names[f.Name] = f.ID
 		}
@@ -132,17 +132,26 @@ func (m *Manager) work(ctx context.Context, st *podState, places chan struct{}) 
 // reconcile makes one try for one pod.
 func (m *Manager) reconcile(ctx context.Context, st *podState) {
 	m.mu.Lock()
-	asked, want, sweep, pod, actual, names := st.asked, st.intent, st.sweep, st.pod, maps.Clone(st.volumes), maps.Clone(st.names)
+	asked, want, sweep, pod, names := st.asked, st.intent, st.sweep, st.pod, maps.Clone(st.names)
 	m.mu.Unlock()
 
 	var resolved []resolution
 	if want == wanted {
 		resolved = m.resolve(ctx, pod, names)
 	}
+	m.mu.Lock()
+	if want == wanted && st.intent == wanted {
+		m.useLocked(st, resolved)
+	}
+	actual := maps.Clone(st.volumes)
+	m.mu.Unlock()
 	steps, errs := plan(want, sweep, resolved, actual)
 	for _, s := range steps {
 		if want == unwanted && len(errs) > 0 && s.op != tearDown {
 			break // the pod's folder goes only when all else is gone
+		}
+		if !m.still(st, want) {
+			break // something else is wanted by now
 		}
 		if err := m.apply(ctx, st, s); err != nil {
 			errs = append(errs, err)
@@ -152,6 +161,13 @@ func (m *Manager) reconcile(ctx context.Context, st *podState) {
 		}
 	}
 	m.settle(ctx, st, asked, want, podvolumes.Join(errs...))
+}
+
+// still reports whether a pod is wanted, or not, as it was when a try began.
+func (m *Manager) still(st *podState, want intent) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return st.intent == want
 }
 
 // resolve finds out what each of the pod's volumes is made of. Where that fails,
@@ -184,10 +200,26 @@ func (m *Manager) apply(ctx context.Context, st *podState, s step) error {
 			m.note(st, s.id, func(v volumeState) volumeState { return v })
 			return err
 		}
-		m.note(st, s.id, func(volumeState) volumeState {
-			return volumeState{path: path, readOnly: s.volume.ReadOnly, complete: s.id.Kind.Outlasts(), verified: true}
+		m.note(st, s.id, func(before volumeState) volumeState {
+			now := noted(s.volume)
+			now.path, now.readOnly, now.complete, now.verified, now.grown = path, s.volume.ReadOnly, s.id.Kind.Outlasts(), true, before.grown
+			return now
 		})
 		m.name(st, s.name, s.id)
+	case grow:
+		if m.cfg.Grower == nil {
+			return nil
+		}
+		if !m.isSetUp(st, s.id) {
+			return nil // that failed, and its error says why
+		}
+		if err := m.cfg.Grower.Grow(ctx, s.volume); err != nil {
+			return err
+		}
+		m.note(st, s.id, func(v volumeState) volumeState {
+			v.grown = s.volume.GrowTo
+			return v
+		})
 	case keep:
 		m.name(st, s.name, s.id)
 		if s.err != nil {
@@ -214,6 +246,12 @@ func (m *Manager) note(st *podState, id podvolumes.ID, change func(volumeState) 
 	st.volumes[id] = change(st.volumes[id])
 }
 
+func (m *Manager) isSetUp(st *podState, id podvolumes.ID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return st.volumes[id].verified
+}
+
 func (m *Manager) name(st *podState, name string, id podvolumes.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,6 +264,8 @@ func (m *Manager) settle(ctx context.Context, st *podState, asked uint64, want i
 	defer m.mu.Unlock()
 	st.busy = false
 	defer st.tell()
+	defer m.wake.Ring() // the pod may be due again, and its place was given back long ago if it was slow
+	m.tellInUseLocked()
 	if ctx.Err() != nil {
 		return
 	}
@@ -244,6 +284,7 @@ func (m *Manager) settle(ctx context.Context, st *podState, asked uint64, want i
 		st.gone = true
 		delete(m.mu.pods, st.uid)
 		m.cfg.Holder.Release(st.uid)
+		m.unblockLocked()
 		return
 	default:
 		st.failures = 0

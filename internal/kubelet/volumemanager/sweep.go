@@ -25,8 +25,7 @@ func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 		if st.intent != wanted && !st.sweep {
 			m.cfg.Log.Info("removing the folder of a pod that is gone", "podUID", uid)
 			st.sweep = true
-			st.intent = unwanted
-			m.askLocked(st)
+			m.dropLocked(st) // again, if it goes already: its folder goes too now
 		}
 		m.mu.Unlock()
 	}

@@ -35,6 +35,12 @@ type mounter interface {
 	TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error
 }
 
+// grower makes a volume that is set up as large as v.GrowTo says, and has the
+// API told. It may be repeated.
+type grower interface {
+	Grow(ctx context.Context, v *podvolumes.Volume) error
+}
+
 // subPaths binds parts of volumes for containers.
 type subPaths interface {
 	BindSubPath(ctx context.Context, s podvolumes.SubPath) (string, error)
@@ -58,12 +64,21 @@ type holder interface {
 type Config struct {
 	Log      *slog.Logger
 	Mounts   mounter
+	Grower   grower // nil: no volume grows
 	SubPaths subPaths
 	Folders  folders
 	Holder   holder
 	Objects  podvolumes.Objects
 	// Host returns what contents may say about the machine. It must not block.
 	Host func() podvolumes.Host
+
+	// Reported says whether the API knows that this node uses a volume. A volume
+	// that can be attached is set up only then, so that nobody detaches it below
+	// the pod. nil: nobody has to know. It must not block.
+	Reported func(v1.UniqueVolumeName) bool
+	// InUseChanged is called when InUse gives something else than before. It must
+	// not block and must not call the manager.
+	InUseChanged func()
 
 	// Parallel is how many pods are worked on at once. Default 16. A pod that
 	// takes longer than a few seconds does not count.
@@ -82,6 +97,12 @@ func (c Config) withDefaults() Config {
 	if c.Host == nil {
 		c.Host = func() podvolumes.Host { return podvolumes.Host{} }
 	}
+	if c.Reported == nil {
+		c.Reported = func(v1.UniqueVolumeName) bool { return true }
+	}
+	if c.InUseChanged == nil {
+		c.InUseChanged = func() {}
+	}
 	c.Parallel = cmp.Or(c.Parallel, 16)
 	c.Period = cmp.Or(c.Period, time.Minute)
 	c.MaxRetry = cmp.Or(c.MaxRetry, time.Minute)
@@ -97,7 +118,8 @@ type Manager struct {
 
 	mu struct {
 		sync.Mutex
-		pods map[types.UID]*podState
+		pods  map[types.UID]*podState
+		inUse []v1.UniqueVolumeName // as last told
 	}
 }
 

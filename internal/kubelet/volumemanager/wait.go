@@ -38,7 +38,7 @@ func (m *Manager) WaitForMount(ctx context.Context, pod *v1.Pod) error {
 		}
 		m.mu.Unlock()
 	}
-	return m.wait(ctx, st, func() bool { return st.reached >= st.mustReach })
+	return m.wait(ctx, st, func() bool { return st.phase() == phaseMounted })
 }
 
 // Unmount has the volumes of a pod unmounted and removed, and returns when none
@@ -50,17 +50,16 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	}
 	m.mu.Lock()
 	st := m.stateLocked(uid)
-	m.dropLocked(st)
+	if st.intent != unwanted {
+		m.dropLocked(st)
+	}
 	m.mu.Unlock()
-	return m.wait(ctx, st, func() bool { return st.gone })
+	return m.wait(ctx, st, func() bool { return st.phase() == phaseGone })
 }
 
 // dropLocked has a pod's volumes unmounted.
 func (m *Manager) dropLocked(st *podState) {
-	if st.intent == unwanted {
-		return
-	}
-	st.intent, st.pod = unwanted, nil
+	st.intent, st.pod, st.uses, st.blocked = unwanted, nil, nil, false
 	m.askLocked(st)
 }
 
@@ -117,15 +116,11 @@ func (m *Manager) Faults() []fault.Fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var faults []fault.Fault
-	for uid, st := range m.mu.pods {
+	for _, st := range m.mu.pods {
 		if st.err == nil {
 			continue
 		}
-		object := "Pod with UID " + string(uid)
-		if st.pod != nil {
-			object = fault.Pod(st.pod.Namespace, st.pod.Name)
-		}
-		faults = append(faults, fault.Fault{Object: object, Message: st.err.Error(), Since: st.failing})
+		faults = append(faults, fault.Fault{Object: st.object(), Message: st.err.Error(), Since: st.failing})
 	}
 	return faults
 }

@@ -21,14 +21,35 @@ const (
 )
 
 // podState is both worlds of one pod. The manager's lock guards it.
+//
+//	found on disk
+//	      │
+//	      ▼       WaitForMount
+//	   unsaid ───────────────────► mounting ◄─┐
+//	      │                         │   ▲     │ other volumes named,
+//	      │                all      │   │     │ or taken back: WaitForMount
+//	      │ Sweep,         there    ▼   │     │
+//	      │ Unmount                mounted    │
+//	      │                         │         │
+//	      │              Unmount    ▼         │
+//	      └─────────────────────► unmounting ─┘
+//	                                │
+//	                  nothing left  ▼
+//	                               gone          its UID may come again, as if new
+//
+// Mounting goes over into unmounting too. A try that fails leaves the phase as
+// it is and is made again; one that is under way when something else is asked
+// ends first, and the next begins at once from what it left. No phase is left
+// because the manager stops.
 type podState struct {
 	uid types.UID
 
 	// Desired.
 	intent intent
-	pod    *v1.Pod // as last given; nil unless wanted
-	sweep  bool    // when nothing is mounted any more, the pod's folder goes too
-	asked  uint64  // counts what was asked: each change is a new number
+	pod    *v1.Pod               // as last given; nil unless wanted
+	sweep  bool                  // when nothing is mounted any more, the pod's folder goes too
+	asked  uint64                // counts what was asked: each change is a new number
+	uses   []v1.UniqueVolumeName // of what it wants
 
 	// Actual.
 	volumes map[podvolumes.ID]volumeState
@@ -40,6 +61,7 @@ type podState struct {
 	err       error         // why the last try was not a full success; nil: none ended, or it was
 	failing   time.Time     // since when tries fail, with err
 	failures  int           // in a row
+	blocked   bool          // the last try found a volume that another pod has
 	due       time.Time     // when to look again; zero: only when asked
 	busy      bool          // a goroutine works on the pod
 	gone      bool          // no longer in the map
@@ -50,8 +72,37 @@ type podState struct {
 type volumeState struct {
 	path     string // what containers mount
 	readOnly bool
-	complete bool // can be used as it is without its objects
-	verified bool // set up by this process, and not only found
+	complete bool                // can be used as it is without its objects
+	verified bool                // set up by this process, and not only found
+	grown    int64               // bytes to which this process has grown it; 0: it did not
+	pv       string              // the PersistentVolume behind it
+	inUse    v1.UniqueVolumeName // as of a podvolumes.Volume
+}
+
+// A phase is where a pod is in the drawing above.
+type phase string
+
+const (
+	phaseUnsaid     phase = "unsaid"
+	phaseMounting   phase = "mounting"
+	phaseMounted    phase = "mounted"
+	phaseUnmounting phase = "unmounting"
+	phaseGone       phase = "gone"
+)
+
+func (st *podState) phase() phase {
+	switch {
+	case st.gone:
+		return phaseGone
+	case st.intent == unwanted:
+		return phaseUnmounting
+	case st.intent == unsaid:
+		return phaseUnsaid
+	case st.reached < st.mustReach:
+		return phaseMounting
+	default:
+		return phaseMounted
+	}
 }
 
 func (m *Manager) stateLocked(uid types.UID) *podState {
