@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package deathpoint
+
+func oldCalls() map[uintptr]call { return nil }
