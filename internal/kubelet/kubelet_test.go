@@ -182,7 +182,7 @@ func waitReady(t *testing.T, api *fake.Clientset) *v1.Pod {
 // waitFor waits until check returns nil; the bound only ends a broken run.
 func waitFor(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		err := check()
 		if err == nil {

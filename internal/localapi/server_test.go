@@ -15,7 +15,7 @@ import (
 
 // patience is how long a test waits for what must come. It bounds a hang; no
 // test passes or fails by how long something took.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // start runs a server until the test ends.
 func start(t *testing.T, change func(*Config)) *Server {

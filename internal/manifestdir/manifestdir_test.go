@@ -68,7 +68,7 @@ func start(t *testing.T, dir string, change ...func(*Config)) *running {
 // want waits until the published set shows this, as fold_test's show.
 func (r *running) want(want string) {
 	r.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for {
 		got := show(state{set: r.last})
 		if got == want && r.last.Known {

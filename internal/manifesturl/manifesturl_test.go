@@ -164,7 +164,7 @@ func (f *follower) want(want string) Set {
 		}
 		select {
 		case <-f.news:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			f.t.Fatalf("got  %s\nwant %s\n%v", got, want, last.Faults)
 		}
 	}
@@ -253,7 +253,7 @@ func TestNothingRemoves(t *testing.T) {
 				t.Parallel()
 				s := newSite(t, httptest.NewServer)
 				file := filepath.Join(t.TempDir(), "state.json")
-				source := Source{URL: s.URL, MaxBytes: bytesOf(4096), Timeout: metav1.Duration{Duration: 300 * time.Millisecond}}
+				source := Source{URL: s.URL, MaxBytes: bytesOf(4096), Timeout: metav1.Duration{Duration: time.Second}}
 				s.serve(text(twoPods))
 				f := follow(t, source, withState(file), withChecks)
 				f.want("a=1 b=1")
@@ -297,7 +297,7 @@ func (f *follower) faulty(want string) {
 		}
 		select {
 		case <-f.news:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			f.t.Fatalf("no fault %q in %v", want, last.Faults)
 		}
 	}

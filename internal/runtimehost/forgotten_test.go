@@ -108,7 +108,7 @@ func TestNetworksAreTakenBack(t *testing.T) {
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		err := check()

@@ -540,7 +540,7 @@ func TestHungContainerdIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	h = New(cfg)
-	h.answerTimeout, h.stopTimeout = 100*time.Millisecond, 100*time.Millisecond
+	h.answerTimeout, h.stopTimeout = time.Second, time.Second
 	stop = start(t, h)
 	defer stop()
 	if got := containerdPID(t, cfg); got == old {
@@ -556,7 +556,8 @@ func TestContainerdHangsLater(t *testing.T) {
 	problems := make(chan string, 100) // as many as there could be
 	cfg.Down = func(problem string) { problems <- problem }
 	h := New(cfg)
-	h.answerTimeout, h.healthPeriod, h.hungLimit = 200*time.Millisecond, 50*time.Millisecond, time.Second
+	// A busy machine keeps one that is well from answering for a moment, too.
+	h.answerTimeout, h.healthPeriod, h.hungLimit = 3*time.Second, 50*time.Millisecond, 6*time.Second
 	stop := start(t, h)
 	defer stop()
 	n := dial(t, h)
@@ -582,7 +583,7 @@ func TestContainerdHangsForAMoment(t *testing.T) {
 	problems := make(chan string, 100) // as many as there could be
 	cfg.Down = func(problem string) { problems <- problem }
 	h := New(cfg)
-	h.answerTimeout, h.healthPeriod = 200*time.Millisecond, 50*time.Millisecond
+	h.answerTimeout, h.healthPeriod = 3*time.Second, 50*time.Millisecond
 	stop := start(t, h)
 	defer stop()
 	if got := <-problems; got != "" {

@@ -27,7 +27,7 @@ import (
 
 // startsWithin is how long a node may take, from the start of its agent, to have
 // its pods ready without the API server.
-const startsWithin = 30 * time.Second
+const startsWithin = 3 * time.Minute
 
 // offline is a node whose control plane goes away.
 type offline struct {

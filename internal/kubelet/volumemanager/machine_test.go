@@ -84,7 +84,7 @@ func (n *node) mounts() []string {
 
 func (n *node) mount(pod *v1.Pod) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := n.WaitForMount(ctx, pod); err != nil {
 		n.t.Fatal(err)
@@ -110,7 +110,7 @@ func (n *node) put(name, value string) {
 // eventually waits until a file holds want.
 func (n *node) eventually(path, want string) {
 	n.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		data, err := os.ReadFile(path)
 		if string(data) == want {

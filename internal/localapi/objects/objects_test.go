@@ -124,7 +124,7 @@ func docs(t *testing.T, text string) []manifest.Document {
 // eventually waits until check returns "".
 func eventually(t *testing.T, check func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -133,7 +133,7 @@ func runDaemon(t *testing.T, bin, root string) {
 
 func awaitReady(t *testing.T, s subject) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	for range time.Tick(50 * time.Millisecond) {
 		status, err := s.Status(t.Context())
 		ready := err == nil && !slices.ContainsFunc(status.GetStatus().GetConditions(), func(c *runtimeapi.RuntimeCondition) bool {
