@@ -117,11 +117,13 @@ func (n *node) running(name, not string) *v1.Pod {
 	return pod
 }
 
-// eventually waits until a command succeeds and prints what is wanted.
+// eventually waits until a command succeeds and prints what is wanted. Most of the
+// time it leaves the machine to the node.
 func (n *node) eventually(what string, argv []string, wanted func(stdout string) bool) {
 	n.t.Helper()
 	var last guest.Result
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		began := time.Now()
 		var err error
 		if last, err = n.m.Run(n.t.Context(), guest.Command{Argv: argv}); err != nil {
 			n.t.Fatal(err)
@@ -129,6 +131,7 @@ func (n *node) eventually(what string, argv []string, wanted func(stdout string)
 		if last.Code == 0 && wanted(last.Stdout) {
 			return
 		}
+		time.Sleep(max(time.Second, min(2*time.Since(began), 10*time.Second)))
 	}
 	n.t.Fatalf("%s: not within %v: %s%s", what, patience, last.Stdout, last.Stderr)
 }
