@@ -26,6 +26,7 @@ func (n *node) statusSays(texts ...string) {
 
 // TestImageArchives runs images from the folder of archives, without a registry.
 func TestImageArchives(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	const never, pulls, wrong = "reg.invalid/never:1", "reg.invalid/pulls:1", "reg.invalid/wrong:1"
 
@@ -81,5 +82,5 @@ func TestImageArchives(t *testing.T) {
 	if got != 1 {
 		t.Errorf("app.tar was imported %d times, want once", got)
 	}
-	n.kubectl("delete", "pod", "never", "pulls", "--timeout=60s")
+	n.kubectl("delete", "pod", "never", "pulls", "--timeout=3m")
 }

@@ -11,6 +11,7 @@ import (
 // TestBackup takes a node away from the machine and puts it back: the same
 // objects, the same identity, the same credentials.
 func TestBackup(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.write("web.yaml", servePod("web"))
 	n.running("web-edge-1")

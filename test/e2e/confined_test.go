@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,10 +121,13 @@ spec:
 			}
 			return nil
 		})
-		told := n.kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].user.linux}")
-		if strings.Contains(told, "50000") != (policy == "Merge") || !strings.Contains(told, "60000") {
-			t.Errorf("%s: the status says %s", policy, told)
-		}
+		n.eventually("the status says it of "+name, func() error {
+			told := n.kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].user.linux}")
+			if strings.Contains(told, "50000") != (policy == "Merge") || !strings.Contains(told, "60000") {
+				return errors.New(told)
+			}
+			return nil
+		})
 		n.kubectl("delete", "pod", name, "--wait=false")
 	}
 }

@@ -53,6 +53,7 @@ func kept(t *testing.T, client runtimeapi.RuntimeServiceClient, pod string) map[
 // newest dead one of each name beside the one that runs; of one that is gone, none;
 // and those that somebody else made, whatever becomes of them.
 func TestContainersAreCollected(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.configure("  crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n")
 	n.up()

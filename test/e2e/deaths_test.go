@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,6 +76,7 @@ type death struct {
 // TestDeaths holds what the API shows of how containers ended: out of memory, by
 // exit code or signal, and with which words.
 func TestDeaths(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.importBusybox()
 	n.kubectlIn(fmt.Sprintf(deaths, busyboxImage), "create", "-f", "-")
@@ -99,17 +99,13 @@ func TestDeaths(t *testing.T) {
 	}
 	got := map[string]death{}
 	n.eventually("all pods have ended", func() error {
-		out, err := n.tryKubectl("", "get", "pods", "-l", "deaths=yes", "-o", "json")
+		pods, err := n.podsOf(v1.NamespaceDefault, "deaths=yes")
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		var list v1.PodList
-		if err := json.Unmarshal([]byte(out), &list); err != nil {
 			return err
 		}
 		clear(got)
-		for i := range list.Items {
-			p := &list.Items[i]
+		for i := range pods {
+			p := &pods[i]
 			if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 				return fmt.Errorf("pod %s is %s", p.Name, p.Status.Phase)
 			}

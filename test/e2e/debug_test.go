@@ -12,6 +12,7 @@ import (
 // TestDebug is kubectl debug. Its parts are independent of each other and share
 // one node.
 func TestDebug(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.importBusybox()
 	for name, test := range map[string]func(*testing.T, *node){
@@ -39,8 +40,8 @@ func testDebugShell(t *testing.T, n *node) {
 	s.expect("24 80")
 	s.resize(100, 30)
 	s.expect("# ")
-	s.send("sleep 0.3; stty size\r")
-	s.expect("30 100")
+	s.send("while [ \"$(stty size)\" != '30 100' ]; do sleep 0.1; done; echo re''sized\r")
+	s.expect("resized")
 	s.send("cat /proc/1/root/demo | head -c 4; exit 3\r")
 	out, err := s.wait()
 	if err := wants(out, "ELF"); err != nil {
@@ -60,7 +61,7 @@ func testDebugShell(t *testing.T, n *node) {
 	if got := containers(pod); got != before {
 		t.Errorf("the pod's own containers: got %s, want %s", got, before)
 	}
-	n.kubectl("delete", "pod", "looked-at", "--timeout=60s")
+	n.kubectl("delete", "pod", "looked-at", "--timeout=3m")
 }
 
 // A debug container is started once, whatever its end, and again not after a
@@ -101,7 +102,7 @@ func testDebugOnce(t *testing.T, n *node) {
 	if err := wants(n.kubectl("describe", "pod", "once"), "Ephemeral Containers:", "goes-on:"); err != nil {
 		t.Error(err)
 	}
-	n.kubectl("delete", "pod", "once", "--timeout=60s")
+	n.kubectl("delete", "pod", "once", "--timeout=3m")
 }
 
 func testDebugRefused(t *testing.T, n *node) {
@@ -125,7 +126,7 @@ func testDebugRefused(t *testing.T, n *node) {
 		t.Errorf("phase %s", pod.Status.Phase)
 	}
 	n.remove("debugged.yaml")
-	n.kubectl("delete", "pod", "plain", "--timeout=60s")
+	n.kubectl("delete", "pod", "plain", "--timeout=3m")
 }
 
 func testDebugCopy(t *testing.T, n *node) {
@@ -140,7 +141,7 @@ func testDebugCopy(t *testing.T, n *node) {
 	if err := wants(n.kubectl("exec", n.running("changed").Name, "--", "ps"), "sleep 1001"); err != nil {
 		t.Error(err)
 	}
-	n.kubectl("delete", "pod", "original", "copy", "changed", "--grace-period=1", "--timeout=60s")
+	n.kubectl("delete", "pod", "original", "copy", "changed", "--grace-period=1", "--timeout=3m")
 }
 
 func testDebugNode(t *testing.T, n *node) {
@@ -170,5 +171,5 @@ func testDebugNode(t *testing.T, n *node) {
 	if !pod.Spec.HostPID || !pod.Spec.HostNetwork || !pod.Spec.HostIPC {
 		t.Errorf("namespaces: %+v", pod.Spec)
 	}
-	n.kubectl("delete", debuggers[0], "--timeout=60s")
+	n.kubectl("delete", debuggers[0], "--timeout=3m")
 }

@@ -67,6 +67,7 @@ func (n *faultNode) missed() int {
 // seconds for an answer. What ends is started again all the same, and what runs
 // is left alone.
 func TestWrongEvents(t *testing.T) {
+	t.Parallel()
 	n := startFaultNode(t)
 	stays := n.sleeper("stays")
 	before := containers(n.pod("stays-edge-1"))

@@ -21,6 +21,7 @@ import (
 // one that does is evicted, the node says so and takes no other pod meanwhile,
 // and nobody else is touched.
 func TestEvictions(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, "busybox")
 	const mib = 1 << 20
 	n := newNodeIn(t, filepath.Join(smallDisk(t, 640*mib), "root"))

@@ -12,6 +12,7 @@ import (
 // TestExamples runs everything in examples/ at once, and the commands that the
 // files name.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	paths, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(paths) == 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -146,6 +147,7 @@ func (r hostRuntime) ctr(t *testing.T, stdin string, args ...string) string {
 // TestHostRuntime runs a node on the distribution's containerd 1.6, which has no
 // events and none of our images.
 func TestHostRuntime(t *testing.T) {
+	t.Parallel()
 	whole := t
 	runtime := startHostRuntime(t, "holdfast.local/pause:1")
 	n := newNode(t)
@@ -264,7 +266,7 @@ func TestHostRuntime(t *testing.T) {
 			t.Errorf("images of the runtime: %s", out)
 		}
 		for _, rule := range takeInventory(t).Rules {
-			if strings.Contains(rule, "18070") {
+			if regexp.MustCompile(`\b18070\b`).MatchString(rule) {
 				t.Errorf("left in the firewall: %s", rule)
 			}
 		}

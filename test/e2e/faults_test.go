@@ -18,7 +18,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
@@ -50,7 +52,7 @@ spec:
       image: holdfast.local/demo:latest
       args: [serve]
       env: [{name: VERSION, value: "%[1]s"}]
-      ports: [{containerPort: 8080, hostPort: 18072}]
+      ports: [{containerPort: 8080, hostPort: %[3]d}]
       readinessProbe: {httpGet: {port: 8080, path: /healthz}, periodSeconds: 1}
       lifecycle: {preStop: {exec: {command: [/demo, write, /out/note, "%[1]s"]}}}
       volumeMounts:
@@ -103,7 +105,7 @@ func (n *faultNode) createDebugged() error {
 }
 
 func (n *faultNode) debuggedIsReady() error {
-	if err := n.podIs("debugged", `{.status.conditions[?(@.type=="Ready")].status}`, "True"); err != nil {
+	if err := n.podIs("debugged", func(p *v1.Pod) string { return fmt.Sprint("ready ", podutil.IsPodReady(p)) }, "ready true"); err != nil {
 		return err
 	}
 	return n.nothingLeft()
@@ -115,9 +117,13 @@ func (n *faultNode) debug() error {
 }
 
 func (n *faultNode) debuggerRuns() error {
-	running := `{range .status.ephemeralContainerStatuses[*]}{.name} {.restartCount} {.state.running.startedAt}{end}`
-	out, err := n.tryKubectl("", "get", "pod", "debugged", "-o", "jsonpath="+running)
-	if err := errors.Join(err, wants(out, "look 0 2")); err != nil {
+	runs := func(p *v1.Pod) (out string) {
+		for _, c := range p.Status.EphemeralContainerStatuses {
+			out += fmt.Sprintf("%s %d %v", c.Name, c.RestartCount, c.State.Running != nil)
+		}
+		return out
+	}
+	if err := n.podIs("debugged", runs, "look 0 true"); err != nil {
 		return err
 	}
 	return n.debuggedIsReady()
@@ -129,7 +135,7 @@ func (n *faultNode) deleteDebugged() error {
 }
 
 func (n *faultNode) debuggedIsGone() error {
-	if err := n.podIs("debugged", "{.metadata.name}", ""); err != nil {
+	if err := n.podIs("debugged", func(p *v1.Pod) string { return p.Name }, ""); err != nil {
 		return err
 	}
 	return n.nothingLeft()
@@ -149,6 +155,7 @@ type faultNode struct {
 	proxy *faultpoint.Proxy
 	cri   runtimeapi.RuntimeServiceClient // past the proxy
 	out   string                          // where the preStop hook writes
+	port  int                             // the host's, of the pod "all"
 }
 
 // startFaultNode returns a node that is ready, behind a proxy.
@@ -187,7 +194,7 @@ func (n *node) behindProxy() *faultNode {
 		}
 	})
 	n.up()
-	return &faultNode{n, in, proxy, runtimeapi.NewRuntimeServiceClient(conn), t.TempDir()}
+	return &faultNode{node: n, in: in, proxy: proxy, cri: runtimeapi.NewRuntimeServiceClient(conn), out: t.TempDir()}
 }
 
 // A phase is a change of a pod and what it has to come to. The change is made
@@ -221,7 +228,7 @@ func staticPhase(name, version string) phase {
 			if version == "" {
 				n.remove("all.yaml")
 			} else {
-				n.write("all.yaml", fmt.Sprintf(everything, version, n.out))
+				n.write("all.yaml", fmt.Sprintf(everything, version, n.out, n.port))
 			}
 			return nil
 		},
@@ -232,15 +239,18 @@ func staticPhase(name, version string) phase {
 // versionIs returns nil when the pod of the folder is as a version wants it.
 func (n *faultNode) versionIs(version string) error {
 	n.t.Helper()
-	want := version + " True"
+	want := version + " true"
 	if version == "" {
 		want = ""
 	}
-	if err := n.podIs("all-edge-1", `{.spec.containers[0].env[0].value} {.status.conditions[?(@.type=="Ready")].status}`, want); err != nil {
+	show := func(p *v1.Pod) string {
+		return fmt.Sprint(p.Spec.Containers[0].Env[0].Value, " ", podutil.IsPodReady(p))
+	}
+	if err := n.podIs("all-edge-1", show, want); err != nil {
 		return err
 	}
 	if version != "" {
-		page, err := fetch(n.t, "http://127.0.0.1:18072/")
+		page, err := fetch(n.t, fmt.Sprintf("http://127.0.0.1:%d/", n.port))
 		if err := errors.Join(err, wants(page, "hello from all")); err != nil {
 			return err
 		}
@@ -248,16 +258,20 @@ func (n *faultNode) versionIs(version string) error {
 	return n.nothingLeft()
 }
 
-// podIs returns nil if what a template shows of a pod is as wanted; of a pod that
-// is not there, nothing.
-func (n *faultNode) podIs(name, template, want string) error {
+// podIs returns nil if what show says of a pod is as wanted; of a pod that is not
+// there, nothing.
+func (n *faultNode) podIs(name string, show func(*v1.Pod) string, want string) error {
 	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pod", name, "--ignore-not-found", "-o", "jsonpath="+template)
+	pod, err := n.tryPod(name)
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return err
 	}
-	if out != want {
-		return fmt.Errorf("the pod is %q, want %q", out, want)
+	got := ""
+	if pod != nil {
+		got = show(pod)
+	}
+	if got != want {
+		return fmt.Errorf("the pod is %q, want %q", got, want)
 	}
 	return nil
 }
@@ -399,7 +413,9 @@ func seeded(t *testing.T) *rand.Rand {
 //
 // It takes some points by chance; with HOLDFAST_FAULTS=all, every one.
 func TestAgentDiesAnywhere(t *testing.T) {
+	t.Parallel()
 	n := startFaultNode(t)
+	n.port = 18072
 	random := seeded(t)
 	for _, sub := range subjects {
 		step(t, sub.name, func(t *testing.T) {
@@ -453,7 +469,9 @@ func (n *faultNode) diesAnywhere(sub subject, random *rand.Rand) {
 // TestBadRuntime lets a good part of the calls fail, wait, come twice or lose
 // their answers, and of the events as well. The pod gets there all the same.
 func TestBadRuntime(t *testing.T) {
+	t.Parallel()
 	n := startFaultNode(t)
+	n.port = 18073
 	random := seeded(t)
 	var mu sync.Mutex // guards random: calls ask at the same time
 	bad := func(c faultpoint.Call) faultpoint.Fault {

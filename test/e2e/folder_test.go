@@ -11,6 +11,7 @@ import (
 // TestFolder is what people do to a manifest folder beside writing good files
 // into it.
 func TestFolder(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	// fault waits until status shows these texts.
 	fault := func(texts ...string) {
@@ -180,9 +181,7 @@ func TestFolder(t *testing.T) {
 			return nil
 		})
 		n.running("a-edge-1")
-		if err := wants(n.kubectl("logs", "a-edge-1"), "8081"); err != nil {
-			t.Error(err)
-		}
+		n.eventually("its log", func() error { return wants(n.kubectl("logs", "a-edge-1"), "8081") })
 	})
 	n.t = t
 }

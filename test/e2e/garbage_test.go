@@ -40,6 +40,7 @@ func (n *node) settingsFile(settings string) (path string) {
 // goes, what a pod names stays though no container is of it, and the node says
 // that this was not enough.
 func TestImagesAreCollected(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	const gone, named = "holdfast.local/gone:test", "holdfast.local/named:test"
 	for _, ref := range []string{gone, named} {
@@ -95,6 +96,7 @@ func (n *node) images() string {
 // TestLogsAreRotated follows a log over several rotations: no line is missing
 // or comes twice, and no more files are left than there may be.
 func TestLogsAreRotated(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.upWith("  containerLogMaxSize: 64Ki\n  containerLogMaxFiles: 3\n  containerLogMonitorInterval: 3s\n")
 	n.importBusybox()

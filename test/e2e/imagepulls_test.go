@@ -18,6 +18,7 @@ echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPro
 // TestImagePulls pulls from a private registry under two names: without
 // credentials, with a pod's secret, and with those of a plugin.
 func TestImagePulls(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	address, caFile := newRegistry(t)
 	dir := t.TempDir()
@@ -98,5 +99,5 @@ images:
 	if strings.Contains(string(data), "private.example") {
 		t.Error("the plugin was asked for what it is not configured for")
 	}
-	n.kubectl("delete", "pod", "nobody", "secret", "another", "plugin", "--timeout=60s")
+	n.kubectl("delete", "pod", "nobody", "secret", "another", "plugin", "--timeout=3m")
 }

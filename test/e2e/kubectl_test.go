@@ -24,6 +24,7 @@ import (
 // TestKubectl is the API as a user of kubectl meets it. Its parts are
 // independent of each other and share one node.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	for name, test := range map[string]func(*testing.T, *node){
 		"run, wait, logs, delete":         testRun,
@@ -72,7 +73,7 @@ spec:
 
 func testRun(t *testing.T, n *node) {
 	n.kubectl("run", "quick", "--image=holdfast.local/demo:latest", "--", "serve")
-	n.kubectl("wait", "--for=condition=Ready", "pod/quick", "--timeout=60s")
+	n.kubectl("wait", "--for=condition=Ready", "pod/quick", "--timeout=3m")
 	pod := n.pod("quick")
 	if pod.Spec.NodeName != "edge-1" {
 		t.Errorf("bound to %q", pod.Spec.NodeName)
@@ -80,13 +81,11 @@ func testRun(t *testing.T, n *node) {
 	if pod.Status.Phase != v1.PodRunning || pod.Status.PodIP == "" || pod.Status.HostIP == "" || pod.Status.QOSClass != v1.PodQOSBestEffort {
 		t.Errorf("status: %+v", pod.Status)
 	}
-	if err := wants(n.kubectl("logs", "quick"), "8080"); err != nil {
-		t.Error(err)
-	}
-	if err := wants(n.kubectl("events", "--for", "pod/quick"), "Scheduled", "Pulled", "Created", "Started"); err != nil {
-		t.Error(err)
-	}
-	n.kubectl("delete", "pod", "quick", "--timeout=60s")
+	n.eventually("its log", func() error { return wants(n.kubectl("logs", "quick"), "8080") })
+	n.eventually("its events", func() error {
+		return wants(n.kubectl("events", "--for", "pod/quick"), "Scheduled", "Pulled", "Created", "Started")
+	})
+	n.kubectl("delete", "pod", "quick", "--timeout=3m")
 	if n.pod("quick") != nil {
 		t.Error("the pod is still there")
 	}
@@ -98,9 +97,9 @@ func testApply(t *testing.T, n *node) {
 		t.Error(err)
 	}
 	n.running("applied")
-	if err := wants(n.kubectl("describe", "pod", "applied"), "Node:", "edge-1", "PodReadyToStartContainers", "Container started"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("describe has its events", func() error {
+		return wants(n.kubectl("describe", "pod", "applied"), "Node:", "edge-1", "PodReadyToStartContainers", "Container started")
+	})
 	if err := wants(n.kubectl("explain", "pod.spec.containers.image"), "FIELD: image"); err != nil {
 		t.Error(err)
 	}
@@ -114,7 +113,7 @@ func testApply(t *testing.T, n *node) {
 	if got := n.pod("applied").Annotations["note"]; got != "hello" {
 		t.Errorf("annotation: %q", got)
 	}
-	n.kubectl("delete", "pod", "applied", "--timeout=60s")
+	n.kubectl("delete", "pod", "applied", "--timeout=3m")
 }
 
 func testFollow(t *testing.T, n *node) {
@@ -130,7 +129,7 @@ func testFollow(t *testing.T, n *node) {
 	if got, want := n.kubectl("logs", "--tail=1", "talker"), "line 3\n"; got != want {
 		t.Errorf("--tail=1: got %q, want %q", got, want)
 	}
-	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talker", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talker", "--timeout=3m")
 	n.kubectl("delete", "pod", "talker")
 }
 
@@ -141,7 +140,7 @@ func testExecInput(t *testing.T, n *node) {
 	if got, want := n.kubectlIn("from stdin", "exec", "-i", "reader", "--", "cat"), "from stdin"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	n.kubectl("delete", "pod", "reader", "--grace-period=1", "--timeout=60s")
+	n.kubectl("delete", "pod", "reader", "--grace-period=1", "--timeout=3m")
 }
 
 func testRestartPolicies(_ *testing.T, n *node) {
@@ -174,7 +173,7 @@ func testRestartPolicies(_ *testing.T, n *node) {
 	n.eventually("CrashLoopBackOff", func() error {
 		return wants(n.kubectl("get", "pods"), "CrashLoopBackOff", "Completed", "Error")
 	})
-	n.kubectl("delete", "pod", "ends-well", "ends-badly", "retries", "again", "--timeout=60s")
+	n.kubectl("delete", "pod", "ends-well", "ends-badly", "retries", "again", "--timeout=3m")
 }
 
 func testImages(_ *testing.T, n *node) {
@@ -187,7 +186,7 @@ func testImages(_ *testing.T, n *node) {
 		out, _ := n.try("status")
 		return wants(out, "absent", "never")
 	})
-	n.kubectl("delete", "pod", "absent", "never", "--timeout=60s")
+	n.kubectl("delete", "pod", "absent", "never", "--timeout=3m")
 }
 
 // api returns the API's address from the administrator's kubeconfig.
@@ -301,7 +300,7 @@ func testVolumes(t *testing.T, n *node) {
 	n.kubectl("create", "secret", "generic", "key", "--from-literal=password=changed", "--dry-run=client", "-o", "yaml")
 	n.kubectl("patch", "secret", "key", "-p", `{"stringData":{"password":"changed"}}`)
 	n.eventually("the secret changes in the pod", func() error { return wants(demo("cat", "/key/password"), "changed") })
-	n.kubectl("delete", "pod/volumes", "secret/key", "configmap/settings", "--timeout=60s")
+	n.kubectl("delete", "pod/volumes", "secret/key", "configmap/settings", "--timeout=3m")
 }
 
 func testClaims(t *testing.T, n *node) {
@@ -335,14 +334,14 @@ spec:
 	if got, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(bytes.TrimSpace(got)) != "on disk" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	n.kubectl("delete", "pod/claimer", "pvc/data", "pv/disk", "--timeout=60s")
+	n.kubectl("delete", "pod/claimer", "pvc/data", "pv/disk", "--timeout=3m")
 	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
 		t.Errorf("the data went with the pod: %v", err)
 	}
 }
 
 func testNetwork(t *testing.T, n *node) {
-	n.kubectlIn(demoPod("server", "serve", "")+"---\n"+demoPod("host-server", "serve, --addr, ':18080'", "  hostNetwork: true\n"), "apply", "-f", "-")
+	n.kubectlIn(demoPod("server", "serve", "")+"---\n"+demoPod("host-server", "serve, --addr, ':18085'", "  hostNetwork: true\n"), "apply", "-f", "-")
 	server, host := n.running("server"), n.running("host-server")
 	n.kubectl("run", "client", "--image=holdfast.local/demo:latest", "--image-pull-policy=IfNotPresent", "--", "sleep", "1000")
 	n.running("client")
@@ -351,11 +350,12 @@ func testNetwork(t *testing.T, n *node) {
 	}
 	for _, url := range []string{
 		"http://" + server.Status.PodIP + ":8080/healthz",
-		"http://" + server.Status.HostIP + ":18080/healthz",
+		"http://" + server.Status.HostIP + ":18085/healthz",
 	} {
-		if err := wants(n.kubectl("exec", "client", "--", "/demo", "get", url), "ok"); err != nil {
-			t.Errorf("%s: %v", url, err)
-		}
+		n.eventually(url+" answers", func() error { // a container that runs may not listen yet
+			out, err := n.tryKubectl("", "exec", "client", "--", "/demo", "get", url)
+			return errors.Join(err, wants(out, "ok"))
+		})
 	}
 	resp, err := http.Get("http://" + server.Status.PodIP + ":8080/healthz")
 	if err != nil {
@@ -364,7 +364,7 @@ func testNetwork(t *testing.T, n *node) {
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("from the node: %s, %v", resp.Status, err)
 	}
-	n.kubectl("delete", "pod", "server", "host-server", "client", "--grace-period=1", "--timeout=60s")
+	n.kubectl("delete", "pod", "server", "host-server", "client", "--grace-period=1", "--timeout=3m")
 }
 
 // A host's firewall may drop what is not accepted; pods reach the API and the
@@ -392,7 +392,7 @@ func testFirewall(t *testing.T, n *node) {
 			t.Errorf("port %s: got %q, %v; want a complaint about the certificate", port, out, err)
 		}
 	}
-	n.kubectl("delete", "pod", "inside", "--grace-period=1", "--timeout=60s")
+	n.kubectl("delete", "pod", "inside", "--grace-period=1", "--timeout=3m")
 }
 
 func testOwnKubectl(t *testing.T, n *node) {
@@ -414,7 +414,7 @@ func testUnsupported(_ *testing.T, n *node) {
 		}
 		return wants(pod.Status.Reason+" "+pod.Status.Message, "UnsupportedField", "spec.resourceClaims")
 	})
-	n.kubectl("delete", "pod", "unsupported", "--timeout=60s")
+	n.kubectl("delete", "pod", "unsupported", "--timeout=3m")
 }
 
 func testProbes(t *testing.T, n *node) {
@@ -446,7 +446,7 @@ func testProbes(t *testing.T, n *node) {
 	}
 	n.kubectl("exec", "unready", "--", "/demo", "write", "/tmp/ready", "yes")
 	n.running("unready")
-	n.kubectl("delete", "pod", "unready", "unlively", "--timeout=60s")
+	n.kubectl("delete", "pod", "unready", "unlively", "--timeout=3m")
 }
 
 func testInit(t *testing.T, n *node) {
@@ -466,7 +466,7 @@ func testInit(t *testing.T, n *node) {
   - name: shared
     emptyDir: {}
 `), "apply", "-f", "-")
-	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/inits", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/inits", "--timeout=3m")
 	if got, want := n.kubectl("logs", "inits", "-c", "main"), "two\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -475,7 +475,7 @@ func testInit(t *testing.T, n *node) {
 	if first == nil || second == nil || second.StartedAt.Before(&first.FinishedAt) {
 		t.Errorf("init containers: %+v", pod.Status.InitContainerStatuses)
 	}
-	n.kubectl("delete", "pod", "inits", "--timeout=60s")
+	n.kubectl("delete", "pod", "inits", "--timeout=3m")
 }
 
 func testGrace(t *testing.T, n *node) {
@@ -499,7 +499,7 @@ func testGrace(t *testing.T, n *node) {
 	n.kubectlIn(string(manifest), "apply", "-f", "-")
 	n.running("graceful")
 	n.eventually("started", func() error { _, err := os.Stat(filepath.Join(dir, "started")); return err })
-	n.kubectl("delete", "pod", "graceful", "--timeout=60s")
+	n.kubectl("delete", "pod", "graceful", "--timeout=3m")
 	if _, err := os.Stat(filepath.Join(dir, "ended")); err != nil {
 		t.Errorf("the container was not asked to end: %v", err)
 	}
@@ -511,12 +511,13 @@ func testNamespace(t *testing.T, n *node) {
 		_, err := n.tryKubectl("", "get", "serviceaccount", "default", "-n", "team")
 		return err
 	})
-	if err := wants(n.kubectl("get", "configmap", "kube-root-ca.crt", "-n", "team", "-o", "yaml"), "BEGIN CERTIFICATE"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("the authority's certificate", func() error {
+		out, err := n.tryKubectl("", "get", "configmap", "kube-root-ca.crt", "-n", "team", "-o", "yaml")
+		return errors.Join(err, wants(out, "BEGIN CERTIFICATE"))
+	})
 	n.kubectlIn(demoPod("member", "serve", ""), "apply", "-n", "team", "-f", "-")
-	n.kubectl("wait", "--for=condition=Ready", "pod/member", "-n", "team", "--timeout=60s")
-	n.kubectl("delete", "namespace", "team", "--timeout=80s")
+	n.kubectl("wait", "--for=condition=Ready", "pod/member", "-n", "team", "--timeout=3m")
+	n.kubectl("delete", "namespace", "team", "--timeout=3m")
 }
 
 func testRBAC(t *testing.T, n *node) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/instance"
@@ -33,17 +32,13 @@ func (n *node) leakNode(in *instance.Instance) leaks.Node {
 // stands for the static pod that it names.
 func (n *node) uids() ([]types.UID, error) {
 	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pods", "-A", "-o", "json")
+	pods, err := n.podsOf(metav1.NamespaceAll, "")
 	if err != nil {
-		return nil, fmt.Errorf("get pods: %w: %s", err, out)
+		return nil, err
 	}
-	var list v1.PodList
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		return nil, fmt.Errorf("get pods: %w", err)
-	}
-	uids := make([]types.UID, 0, len(list.Items))
-	for i := range list.Items {
-		p := &list.Items[i]
+	uids := make([]types.UID, 0, len(pods))
+	for i := range pods {
+		p := &pods[i]
 		if hash := p.Annotations[v1.MirrorPodAnnotationKey]; hash != "" {
 			uids = append(uids, types.UID(hash))
 			continue
@@ -95,21 +90,22 @@ func (n *node) isGone() {
 // go on, which has to clean up.
 func (n *node) settles(what string, list func() ([]string, error)) {
 	n.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		left, err := list()
-		if err == nil && len(left) == 0 {
-			return
+	var left []string
+	err := await(func() (err error) {
+		if left, err = list(); err == nil && len(left) > 0 {
+			err = errors.New("there is more")
 		}
-		if time.Now().After(deadline) {
-			n.t.Errorf("%s: not within %v: %v\n%s", what, patience, err, strings.Join(left, "\n"))
-			return
-		}
+		return err
+	})
+	if err != nil {
+		n.t.Errorf("%s: not within %v: %v\n%s", what, patience, err, strings.Join(left, "\n"))
 	}
 }
 
 // TestLeaksAreFound leaves things behind as a careless node would: if the checks
 // at the end of every test see nothing, it is not because they do not look.
 func TestLeaksAreFound(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.write("web.yaml", servePod("web", "{containerPort: 8080, hostPort: 18071}"))
 	n.running("web-edge-1")

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -73,12 +72,7 @@ func (m many) remove(n *node) {
 // pods returns those of them that the API has.
 func (m many) pods(n *node) ([]v1.Pod, error) {
 	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pods", "-l", "many=yes", "-o", "json")
-	if err != nil {
-		return nil, fmt.Errorf("get pods: %w: %s", err, out)
-	}
-	var list v1.PodList
-	return list.Items, json.Unmarshal([]byte(out), &list)
+	return n.podsOf(v1.NamespaceDefault, "many=yes")
 }
 
 // running returns nil once every one is ready and none was restarted.

@@ -37,8 +37,9 @@ func mustAbs(path string) string {
 }
 
 // patience bounds every wait. It is no measure of speed: it only keeps a
-// broken node from hanging the run.
-const patience = 90 * time.Second
+// broken node from hanging the run. A machine that does much else is ten times
+// slower.
+const patience = 4 * time.Minute
 
 // A node is one instance under test, in a root folder of its own.
 type node struct {
@@ -200,7 +201,7 @@ func runEnv(t *testing.T, env []string, stdin, program string, args ...string) (
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -244,23 +245,6 @@ func (n *node) report() control.Report {
 	return r
 }
 
-// pod returns a pod of the namespace default, or nil if there is none.
-func (n *node) pod(name string) *v1.Pod {
-	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pod", name, "-o", "json", "--ignore-not-found")
-	if err != nil {
-		n.t.Fatalf("get pod %s: %v\n%s", name, err, out)
-	}
-	if strings.TrimSpace(out) == "" {
-		return nil
-	}
-	pod := new(v1.Pod)
-	if err := json.Unmarshal([]byte(out), pod); err != nil {
-		n.t.Fatalf("get pod %s: %v\n%s", name, err, out)
-	}
-	return pod
-}
-
 // running waits until a pod is Ready, and returns it.
 func (n *node) running(name string) *v1.Pod {
 	n.t.Helper()
@@ -283,16 +267,8 @@ func (n *node) running(name string) *v1.Pod {
 // eventually waits until check returns nil.
 func (n *node) eventually(what string, check func() error) {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	if err := await(check); err != nil {
+		n.t.Fatalf("%s: not within %v: %v", what, patience, err)
 	}
 }
 

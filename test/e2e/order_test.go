@@ -34,6 +34,7 @@ func readySince(t *testing.T, pod *v1.Pod) time.Time {
 
 // TestStartOrder starts a pod after another that takes its time to be ready.
 func TestStartOrder(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.up()
 	n.write("web.yaml", fmt.Sprintf(orderedPod, "web", "db", ""))
@@ -45,9 +46,7 @@ func TestStartOrder(t *testing.T) {
 		t.Errorf("web started at %v, before db was ready at %v", started, readySince(t, db))
 	}
 	n.statusSays("Nothing is wrong.")
-	if err := wants(n.kubectl("get", "events"), "WaitingForPod"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("the event", func() error { return wants(n.kubectl("get", "events"), "WaitingForPod") })
 
 	// What runs is adopted, though the other is not ready.
 	before := containers(web)

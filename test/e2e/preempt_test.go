@@ -26,6 +26,7 @@ spec:
 // TestCriticalPod has pods end for a critical one that asks for all that the node
 // has, and then for a static one that asks for much of it.
 func TestCriticalPod(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	var node v1.Node
 	if err := json.Unmarshal([]byte(n.kubectl("get", "node", "edge-1", "-o", "json")), &node); err != nil {
@@ -41,18 +42,21 @@ func TestCriticalPod(t *testing.T) {
 	all := node.Status.Allocatable
 	apply("critical", "system-cluster-critical", "pause", fmt.Sprintf("{requests: {cpu: %s, memory: %q}}", all.Cpu(), all.Memory()))
 	for _, name := range []string{"burstable", "guaranteed"} {
-		s := n.pod(name).Status
-		_, c := podutil.GetPodCondition(&s, v1.DisruptionTarget)
-		if s.Phase != v1.PodSucceeded || c == nil || c.Reason != v1.PodReasonTerminationByKubelet { // their programs end well
-			t.Errorf("%s did not end for it: %+v", name, s)
-		}
+		n.eventually(name+" has ended for it", func() error {
+			s := n.pod(name).Status
+			_, c := podutil.GetPodCondition(&s, v1.DisruptionTarget)
+			if s.Phase != v1.PodSucceeded || c == nil || c.Reason != v1.PodReasonTerminationByKubelet { // their programs end well
+				return fmt.Errorf("status: %+v", s)
+			}
+			return nil
+		})
 	}
 	if pod := n.pod("best-effort"); pod.Status.Phase != v1.PodRunning || hasDisruption(pod) {
 		t.Errorf("best-effort gives nothing, and was ended: %+v", pod.Status)
 	}
-	if err := wants(n.kubectl("get", "events"), "Preempting", "Preempted in order to admit critical pod"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("the events", func() error {
+		return wants(n.kubectl("get", "events"), "Preempting", "Preempted in order to admit critical pod")
+	})
 
 	// Room cannot be made for what asks for more than there is, and nobody ends.
 	n.write("huge.yaml", fmt.Sprintf(roomyPod, "huge", "system-node-critical", "pause", `{requests: {cpu: "10000"}}`))
@@ -61,9 +65,12 @@ func TestCriticalPod(t *testing.T) {
 	n.remove("huge.yaml")
 	n.write("agent.yaml", fmt.Sprintf(roomyPod, "agent", "system-node-critical", "pause", "{requests: {cpu: 500m}}"))
 	n.running("agent-edge-1")
-	if s := n.pod("critical").Status; s.Phase != v1.PodSucceeded {
-		t.Errorf("the less important one did not end: %+v", s)
-	}
+	n.eventually("the less important one has ended", func() error {
+		if s := n.pod("critical").Status; s.Phase != v1.PodSucceeded {
+			return fmt.Errorf("status: %+v", s)
+		}
+		return nil
+	})
 }
 
 // admissionError waits until a pod was not admitted, and returns its message.

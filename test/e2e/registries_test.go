@@ -127,6 +127,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // TestRegistries pulls through a mirror with an authority and a password of its
 // own, and then through a proxy, which leaves the pods alone.
 func TestRegistries(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	address, caFile := newRegistry(t)
 	through := &proxy{target: address}
@@ -191,5 +192,5 @@ images:
 	if err := wants(strings.Join(through.asked, "\n"), "CONNECT example.com:443"); err != nil {
 		t.Error(err)
 	}
-	n.kubectl("delete", "pod", "mirrored", "proxied", "--timeout=60s")
+	n.kubectl("delete", "pod", "mirrored", "proxied", "--timeout=3m")
 }

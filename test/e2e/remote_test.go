@@ -25,7 +25,7 @@ func newElsewhere(t *testing.T) *elsewhere {
 	testenv.Need(t, "root")
 	id := os.Getpid() % 100000
 	e := &elsewhere{t: t, netns: fmt.Sprintf("hfe2e-%d", id), here: "198.51.100.1"}
-	cable := fmt.Sprintf("hfe%d", id)
+	cable := fmt.Sprintf("hfk%d", id)
 	must := func(args ...string) {
 		t.Helper()
 		if out, err := run(t, "", "ip", args...); err != nil {
@@ -68,6 +68,7 @@ func (n *node) stopAgent() {
 // TestKubectlFromElsewhere is kubectl on another machine with a limited
 // account, until that is revoked.
 func TestKubectlFromElsewhere(t *testing.T) {
+	t.Parallel()
 	other := newElsewhere(t)
 	n := newNode(t)
 	up := func(bind ...string) string {

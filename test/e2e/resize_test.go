@@ -15,6 +15,7 @@ import (
 // TestResize changes what running pods may use. Its parts are independent of
 // each other and share one node.
 func TestResize(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.importBusybox()
 	for name, test := range map[string]func(*testing.T, *node){
@@ -133,7 +134,7 @@ func testResizeInPlace(t *testing.T, n *node) {
 	n.eventually("events", func() error {
 		return wants(n.kubectl("events", "--for", "pod/in-place"), "ResizeStarted", "Pod resize started: {", "ResizeCompleted", "Pod resize completed: {")
 	})
-	n.kubectl("delete", "pod", "in-place", "--timeout=60s")
+	n.kubectl("delete", "pod", "in-place", "--timeout=3m")
 }
 
 func testResizeRestart(t *testing.T, n *node) {
@@ -152,10 +153,14 @@ func testResizeRestart(t *testing.T, n *node) {
 		wantLimits(t, "pod"+string(pod.UID)+"/"+strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://"), "83886080", "15000")
 		return nil
 	})
-	if err := wants(n.kubectl("events", "--for", "pod/restarted"), "Container main resize requires restart"); err != nil {
-		t.Error(err)
-	}
-	n.kubectl("delete", "pod", "restarted", "--timeout=60s")
+	n.hasEvent("restarted", "Container main resize requires restart")
+	n.kubectl("delete", "pod", "restarted", "--timeout=3m")
+}
+
+// hasEvent waits for an event of a pod: they come some time after what they tell.
+func (n *node) hasEvent(pod, text string) {
+	n.t.Helper()
+	n.eventually("an event of "+pod, func() error { return wants(n.kubectl("events", "--for", "pod/"+pod), text) })
 }
 
 // hog asks for all but 300 thousandths of the CPU that is left beside the pods
@@ -197,20 +202,18 @@ func testResizeDeferred(t *testing.T, n *node) {
 	if err := wants(n.waitsForRoom("big"), "Node didn't have enough resource: cpu, requested: 1500,"); err != nil {
 		t.Error(err)
 	}
-	if err := wants(n.kubectl("events", "--for", "pod/big"), "ResizeDeferred"); err != nil {
-		t.Error(err)
-	}
-	out, _ := n.try("status")
-	if err := wants(out, "its resize waits"); err != nil {
-		t.Error(err)
-	}
-	n.kubectl("delete", "pod", "hog", "--timeout=60s")
+	n.hasEvent("big", "ResizeDeferred")
+	n.eventually("the node says it", func() error {
+		out, _ := n.try("status")
+		return wants(out, "its resize waits")
+	})
+	n.kubectl("delete", "pod", "hog", "--timeout=3m")
 	n.resized("big", "1500m", "64Mi")
 	out, err := n.tryKubectl("", "patch", "pod", "big", "--subresource", "resize", "--patch", `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}}]}}`)
 	if err == nil || !strings.Contains(out, "node didn't have enough allocatable resources") {
 		t.Errorf("more than the node has: %v, %s", err, out)
 	}
-	n.kubectl("delete", "pod", "big", "--timeout=60s")
+	n.kubectl("delete", "pod", "big", "--timeout=3m")
 }
 
 func testResizeBelowUsage(t *testing.T, n *node) {
@@ -244,15 +247,13 @@ spec:
 		}
 		return wants(c.Message, "cannot decrease memory limits", "below current usage")
 	})
-	if err := wants(n.kubectl("events", "--for", "pod/full"), "ResizeError"); err != nil {
-		t.Error(err)
-	}
+	n.hasEvent("full", "ResizeError")
 	n.resize("full", "100m", "120Mi")
 	pod := n.resized("full", "100m", "120Mi")
 	if got := containers(pod); got != before {
 		t.Errorf("got %s, want %s", got, before)
 	}
-	n.kubectl("delete", "pod", "full", "--timeout=60s")
+	n.kubectl("delete", "pod", "full", "--timeout=3m")
 }
 
 func testResizeKept(t *testing.T, n *node) {
@@ -276,7 +277,7 @@ func testResizeKept(t *testing.T, n *node) {
 	if got := containers(n.pod("kept")) + containers(n.pod("waits")); got != before {
 		t.Errorf("after a restart: got %s, want %s", got, before)
 	}
-	n.kubectl("delete", "pod", "kept", "waits", "hog", "--timeout=60s")
+	n.kubectl("delete", "pod", "kept", "waits", "hog", "--timeout=3m")
 }
 
 func testResizeSidecar(t *testing.T, n *node) {
@@ -303,7 +304,7 @@ func testResizeSidecar(t *testing.T, n *node) {
 	pod := n.pod("sidecar")
 	wantLimits(t, "pod"+string(pod.UID)+"/"+strings.TrimPrefix(pod.Status.InitContainerStatuses[0].ContainerID, "containerd://"), "94371840", "5000")
 	wantLimits(t, "pod"+string(pod.UID), fmt.Sprint((90+64)<<20), "10000")
-	n.kubectl("delete", "pod", "sidecar", "--timeout=60s")
+	n.kubectl("delete", "pod", "sidecar", "--timeout=3m")
 }
 
 func testResizeRefused(t *testing.T, n *node) {
@@ -321,7 +322,7 @@ func testResizeRefused(t *testing.T, n *node) {
 		}
 	}
 	n.remove("fixed.yaml")
-	n.kubectl("delete", "pod", "guaranteed", "--timeout=60s")
+	n.kubectl("delete", "pod", "guaranteed", "--timeout=3m")
 }
 
 // The limit of the pod is also that of its container, which has none.
@@ -344,5 +345,5 @@ func testResizePod(t *testing.T, n *node) {
 	if got := containers(n.pod("whole")); got != before {
 		t.Errorf("got %s, want %s", got, before)
 	}
-	n.kubectl("delete", "pod", "whole", "--timeout=60s")
+	n.kubectl("delete", "pod", "whole", "--timeout=3m")
 }

@@ -36,7 +36,7 @@ func startRun(t *testing.T, tmp, manifest string, args ...string) *podRun {
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "HOLDFAST_ROOT_DIR=")
 	r.cmd.Stdin = strings.NewReader(manifest)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.errOut
-	r.cmd.WaitDelay = time.Second
+	r.cmd.WaitDelay = 10 * time.Second
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +93,7 @@ func runFolder(t *testing.T) string {
 
 // TestRunWithoutNode runs pods on nodes of their own.
 func TestRunWithoutNode(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		manifest     string
 		args         []string
@@ -114,6 +115,7 @@ func TestRunWithoutNode(t *testing.T) {
 		"left without node": {manifest: oneContainer("leave", `args: [echo]`), args: []string{"--wait=false", "--root-dir", "/nonexistent/node"}, code: 125, errOuts: "no node runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := startRun(t, runFolder(t), test.manifest, test.args...)
 			if got := r.code(t); got != test.code {
 				t.Errorf("got exit code %d, want %d", got, test.code)
@@ -153,6 +155,7 @@ data:
 // TestRunWritesEveryLine runs a pod that ends as soon as it has written 1,000
 // lines.
 func TestRunWritesEveryLine(t *testing.T) {
+	t.Parallel()
 	manifest, want := severalDocuments, "[init] first\n"
 	for i := range 1000 {
 		manifest += fmt.Sprintf("    line %d\n", i)
@@ -169,6 +172,7 @@ func TestRunWritesEveryLine(t *testing.T) {
 
 // TestRunOnNode runs pods on a node that runs, several at once.
 func TestRunOnNode(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	root := []string{"--root-dir", n.root}
 	before := n.kubectl("get", "pods,configmaps,namespaces", "-A", "-o", "name")
@@ -217,7 +221,7 @@ func TestRunOnNode(t *testing.T) {
 	if err := wants(n.kubectl("get", "pods"), "left-"); err != nil {
 		t.Error(err)
 	}
-	n.kubectl("delete", "pods", "--all", "--timeout=60s")
+	n.kubectl("delete", "pods", "--all", "--timeout=3m")
 	n.eventually("the namespace is gone", func() error {
 		if after := n.kubectl("get", "pods,configmaps,namespaces", "-A", "-o", "name"); after != before {
 			return fmt.Errorf("got\n%s\nwant\n%s", after, before)
@@ -228,6 +232,7 @@ func TestRunOnNode(t *testing.T) {
 
 // TestRunInterrupted ends the command by signals.
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	tmp := runFolder(t)
 	r := startRun(t, tmp, oneContainer("endless", `args: [serve]`))
 	n := &node{t: t}
@@ -257,6 +262,7 @@ func TestRunInterrupted(t *testing.T) {
 // TestRunInterruptedTwice ends a run that would clear up for long, and looks
 // whether what it says removes what is left.
 func TestRunInterruptedTwice(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	manifest := strings.ReplaceAll(oneContainer("stubborn", `args: [sleep, forever], lifecycle: {preStop: {sleep: {seconds: 60}}}`), "PeriodSeconds: 3", "PeriodSeconds: 70")
 	r := startRun(t, n.root, manifest, "--root-dir", n.root)
@@ -287,6 +293,7 @@ func TestRunInterruptedTwice(t *testing.T) {
 
 // TestRunKeepsImages runs two pods at once in one folder that is kept.
 func TestRunKeepsImages(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	root := filepath.Join(n.root, "kept")
 	n.root = root

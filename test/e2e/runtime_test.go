@@ -47,6 +47,7 @@ func (n *node) linkRuntime() (dir string) {
 
 // TestRuntimeTrouble is all that can happen to a runtime below a running agent.
 func TestRuntimeTrouble(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	programs := n.linkRuntime()
 	n.up()

@@ -30,6 +30,7 @@ const withOverhead, quotaWithOverhead = "251658240", "30000"
 // TestRuntimeClasses runs pods in a second handler of the private containerd,
 // which is the bundled runc under another name.
 func TestRuntimeClasses(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	path := filepath.Join(t.TempDir(), "node.yaml")
 	text := "apiVersion: holdfast.dev/v1alpha1\nkind: NodeConfiguration\nruntimeHandlers:\n- {name: other, binary: " + filepath.Join(testenv.RuntimeDir(t), "runc") + "}\n"

@@ -42,6 +42,7 @@ func (n *node) doctor(args ...string) (map[string]doctor.Finding, int) {
 // TestDoctor asks about this machine before a node is there, with a port that is
 // taken, and while the node runs.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,6 +80,7 @@ func TestDoctor(t *testing.T) {
 
 // TestServiceManager runs the node as systemd does with Type=notify.
 func TestServiceManager(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -137,6 +139,7 @@ func TestServiceManager(t *testing.T) {
 // TestInstall puts everything where the systemd unit looks for it, and runs it
 // from there.
 func TestInstall(t *testing.T) {
+	t.Parallel()
 	testenv.Need(t, "runtime") // and the binary, which is built with it
 	dest := t.TempDir()
 	if out, err := run(t, "", "make", "-C", "../..", "--no-print-directory", "install", "DESTDIR="+dest, "BUILT=1"); err != nil {

@@ -27,6 +27,7 @@ var protocols = map[string][]string{
 // its ports, its files, its log. The parts are independent of each other and
 // share one node.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	n.importBusybox()
 	for name, test := range map[string]func(*testing.T, *node){
@@ -101,7 +102,7 @@ func testExec(t *testing.T, n *node) {
 	if err == nil || !strings.Contains(out, "no such file or directory") {
 		t.Errorf("a program that is not there: %v, %s", err, out)
 	}
-	n.kubectl("delete", "pod", "exec", "--timeout=60s")
+	n.kubectl("delete", "pod", "exec", "--timeout=3m")
 }
 
 func testExecTerminal(t *testing.T, n *node) {
@@ -124,7 +125,7 @@ func testExecTerminal(t *testing.T, n *node) {
 	if _, err := s.wait(); err == nil || s.cmd.ProcessState.ExitCode() != 5 {
 		t.Errorf("exit code: %v", err)
 	}
-	n.kubectl("delete", "pod", "terminal", "--timeout=60s")
+	n.kubectl("delete", "pod", "terminal", "--timeout=3m")
 }
 
 func testAttach(t *testing.T, n *node) {
@@ -141,9 +142,9 @@ func testAttach(t *testing.T, n *node) {
 		})
 	}
 	// The container goes on, and its log has everything.
-	if err := wants(n.kubectl("logs", "attach"), "got from SPDY\n", "got from WebSocket\n"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("the log has it", func() error {
+		return wants(n.kubectl("logs", "attach"), "got from SPDY\n", "got from WebSocket\n")
+	})
 	watching := n.start(nil, "attach", "attach")
 	typing := n.start(nil, "attach", "-i", "attach")
 	watching.expect("If you don't see a command prompt")
@@ -155,7 +156,7 @@ func testAttach(t *testing.T, n *node) {
 	})
 	watching.interrupt()
 	typing.interrupt()
-	n.kubectl("delete", "pod", "attach", "--timeout=60s")
+	n.kubectl("delete", "pod", "attach", "--timeout=3m")
 }
 
 func testAttachTerminal(t *testing.T, n *node) {
@@ -170,7 +171,7 @@ func testAttachTerminal(t *testing.T, n *node) {
 	if out, err := s.wait(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
-	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/attach-terminal", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/attach-terminal", "--timeout=3m")
 	n.kubectl("delete", "pod", "attach-terminal")
 }
 
@@ -186,7 +187,7 @@ func testStdinOnce(t *testing.T, n *node) {
 	if out, err := s.wait(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
-	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=3m")
 	if got, want := n.kubectl("logs", "once"), "the only input\nended\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -269,7 +270,7 @@ func testPortForward(t *testing.T, n *node) {
 			s.interrupt()
 		})
 	}
-	n.kubectl("delete", "pod", "ports", "echo", "both", "--timeout=60s")
+	n.kubectl("delete", "pod", "ports", "echo", "both", "--timeout=3m")
 }
 
 // talk sends text over a new connection and returns what comes back.
@@ -315,7 +316,7 @@ func testPortForwardNobody(t *testing.T, n *node) {
 			s.interrupt()
 		})
 	}
-	n.kubectl("delete", "pod", "deaf", "--timeout=60s")
+	n.kubectl("delete", "pod", "deaf", "--timeout=3m")
 }
 
 func testCopy(t *testing.T, n *node) {
@@ -350,7 +351,7 @@ func testCopy(t *testing.T, n *node) {
 	if err == nil || !strings.Contains(out, "No such file") {
 		t.Errorf("tar of a file that is not there: %v, %q", err, out)
 	}
-	n.kubectl("delete", "pod", "files", "--timeout=60s")
+	n.kubectl("delete", "pod", "files", "--timeout=3m")
 }
 
 func testLogs(t *testing.T, n *node) {
@@ -399,7 +400,7 @@ func testLogs(t *testing.T, n *node) {
 	if err := wants(n.kubectl("logs", "-l", "app=logs", "--all-containers"), "from init", "first", "from the side"); err != nil {
 		t.Error(err)
 	}
-	n.kubectl("delete", "pod", "logs", "--timeout=60s")
+	n.kubectl("delete", "pod", "logs", "--timeout=3m")
 }
 
 func testLogsPrevious(t *testing.T, n *node) {
@@ -432,7 +433,7 @@ spec:
 	if err == nil || !strings.Contains(out, `previous terminated container "main" in pod "steady" not found`) {
 		t.Errorf("without a run before: %v, %s", err, out)
 	}
-	n.kubectl("delete", "pod", "counting", "steady", "--timeout=60s")
+	n.kubectl("delete", "pod", "counting", "steady", "--timeout=3m")
 }
 
 func testSessionsEnd(t *testing.T, n *node) {
@@ -440,7 +441,7 @@ func testSessionsEnd(t *testing.T, n *node) {
 	n.running("ends")
 	s := n.start(nil, "exec", "-i", "ends", "--", "sh", "-c", "echo here; cat")
 	s.expect("here")
-	n.kubectl("delete", "pod", "ends", "--timeout=60s")
+	n.kubectl("delete", "pod", "ends", "--timeout=3m")
 	if _, err := s.wait(); err == nil {
 		t.Error("a command whose pod was deleted ended well")
 	}
@@ -448,7 +449,7 @@ func testSessionsEnd(t *testing.T, n *node) {
 
 func testSessionsNobody(t *testing.T, n *node) {
 	n.busyboxPod("done", "true", "", "")
-	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=60s")
+	n.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=3m")
 	for _, test := range []struct {
 		args []string
 		want string

@@ -16,12 +16,13 @@ import (
 
 const (
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
-	shutdownPeriods = "  shutdownGracePeriod: 40s\n  shutdownGracePeriodCriticalPods: 20s\n"
+	shutdownPeriods = "  shutdownGracePeriod: 4m\n  shutdownGracePeriodCriticalPods: 2m\n"
 )
 
 // TestNodeShutdown lets a machine go down, and not go down after all, under pods
 // of three classes.
 func TestNodeShutdown(t *testing.T) {
+	t.Parallel()
 	machine := logindtest.Start(t)
 	n := newNode(t)
 	n.env = []string{"DBUS_SYSTEM_BUS_ADDRESS=" + machine.Address()}
@@ -60,7 +61,7 @@ func TestNodeShutdown(t *testing.T) {
 	if web.Before(before.Add(time.Second)) || agent.Before(web.Add(time.Second)) {
 		t.Errorf("from %v on, web ended at %v, and agent, which is critical, at %v", before, web, agent)
 	}
-	if took := time.Since(before); took > 20*time.Second {
+	if took := time.Since(before); took > 2*time.Minute { // what those have who are not critical
 		t.Errorf("nobody hangs, and it took %v", took)
 	}
 
@@ -71,9 +72,9 @@ func TestNodeShutdown(t *testing.T) {
 	n.held(machine, 1)
 	n.eventually("the node is up", func() error { return wants(n.kubectl("get", "nodes"), " Ready ") })
 	n.endedBy("task", "Terminated", shutdownMessage, shutdownMessage)
-	if err := wants(n.kubectl("get", "events"), "Shutdown manager detected shutdown event", "Shutdown manager detected shutdown cancellation"); err != nil {
-		t.Error(err)
-	}
+	n.eventually("the events", func() error {
+		return wants(n.kubectl("get", "events"), "Shutdown manager detected shutdown event", "Shutdown manager detected shutdown cancellation")
+	})
 
 	machine.SetDown(true)
 	n.held(machine, 0)

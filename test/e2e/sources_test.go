@@ -53,6 +53,7 @@ func (n *node) source(name string) control.Source {
 // TestSources asks a node where its pods come from, what an edit would do, and
 // whether manifests are good.
 func TestSources(t *testing.T) {
+	t.Parallel()
 	n := startNode(t)
 	dir := filepath.Join(n.root, "manifests")
 	n.write("a.yaml", demoPod("a", "serve", ""))

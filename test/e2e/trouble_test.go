@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/holdfast-dev/holdfast/test/faultpoint"
 )
@@ -58,13 +59,17 @@ func (n *node) crowdGoes() {
 // nothing is left of others.
 func (n *node) crowdIs(size int) error {
 	n.t.Helper()
-	out, err := n.tryKubectl("", "get", "pods", "-l", "crowd=yes",
-		"-o", `jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status} {end}`)
+	pods, err := n.podsOf(v1.NamespaceDefault, "crowd=yes")
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return err
 	}
-	if want := strings.Repeat("True ", size); out != want {
-		return fmt.Errorf("ready: %q, want %q", out, want)
+	for i := range pods {
+		if p := &pods[i]; !podutil.IsPodReady(p) {
+			return fmt.Errorf("pod %s is not ready: %+v", p.Name, p.Status)
+		}
+	}
+	if len(pods) != size {
+		return fmt.Errorf("%d pods, want %d", len(pods), size)
 	}
 	left, err := n.left()
 	if err == nil && len(left) > 0 {
@@ -146,6 +151,7 @@ var proxied = []trouble{
 // start and while they end. They get there, nothing is left, and a pod that only
 // runs is not touched. Most of it needs HOLDFAST_FAULTS=all.
 func TestRuntimeTroubleUnderWork(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.configure("  runtimeRequestTimeout: 5s\n")
 	n.up()
@@ -212,12 +218,21 @@ func (n *faultNode) oneHangs(verb, names, event string, begin func(), beside, th
 	})
 	begin()
 	n.eventually("the others do not wait", func() error {
-		out, err := n.tryKubectl("", "get", "pods", "-l", "crowd=yes", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}`)
+		pods, err := n.podsOf(v1.NamespaceDefault, "crowd=yes")
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return err
 		}
-		if strings.Count(strings.ReplaceAll(out, "crowd-0-edge-1=True", ""), "=True") != beside || !strings.Contains(out, "crowd-0-edge-1") {
-			return errors.New(out)
+		ready, there := 0, false
+		for i := range pods {
+			switch {
+			case pods[i].Name == "crowd-0-edge-1":
+				there = true
+			case podutil.IsPodReady(&pods[i]):
+				ready++
+			}
+		}
+		if ready != beside || !there {
+			return fmt.Errorf("%d are ready, want %d; the one that hangs is there: %v", ready, beside, there)
 		}
 		return nil
 	})

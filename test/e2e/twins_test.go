@@ -125,6 +125,7 @@ func TestThreeNodes(t *testing.T) {
 // TestSubnetOfANodeThatIsDown makes a second node while nothing but its folder
 // tells of the first.
 func TestSubnetOfANodeThatIsDown(t *testing.T) {
+	t.Parallel()
 	one, two := newNode(t), newNode(t)
 	one.up()
 	in := one.reboot()

@@ -70,6 +70,7 @@ func (s *manifestServer) serve(body string) {
 }
 
 func TestManifestURL(t *testing.T) {
+	t.Parallel()
 	server := newManifestServer(t)
 	both := demoPod("a", "serve", "") + "---\n" + demoPod("b", "serve", "")
 	server.serve(both)
