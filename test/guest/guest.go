@@ -114,7 +114,8 @@ func cacheDir() (string, error) {
 // Compile builds a static program for the machine with "go build", or with "go
 // test -c" a package's tests.
 func Compile(ctx context.Context, program string, args ...string) error {
-	words := append(append([]string{}, args[:len(args)-1]...), "-o", program, args[len(args)-1])
+	// Without what debuggers want, it is linked, copied and loaded sooner.
+	words := append(append([]string{}, args[:len(args)-1]...), "-ldflags=-s -w", "-o", program, args[len(args)-1])
 	cmd := exec.CommandContext(ctx, "go", words...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
