@@ -20,6 +20,7 @@ var kinds = map[string]string{
 	"internal/backup":                 "leaf",
 	"internal/atomicfile":             "leaf",
 	"internal/regularfile":            "leaf",
+	"internal/certfile":               "leaf",
 	"internal/docs":                   "leaf", // tests alone
 	"internal/cli":                    "leaf",
 	"internal/accounts":               "leaf",

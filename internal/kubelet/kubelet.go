@@ -95,7 +95,7 @@ type Config struct {
 	Listeners      []net.Listener // of the kubelet's API; closed by Run
 	HealthListener net.Listener   // of /healthz without credentials; closed by Run. Nil: none
 	Certificate    func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	ClientCAs      *x509.CertPool
+	ClientCAs      func() *x509.CertPool // asked for at each handshake and request
 
 	// Shutdown is how long pods get, by priority, when the machine goes down. None:
 	// nothing is known of that. ShutdownName tells several kubelets apart in what is

@@ -23,6 +23,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -226,6 +227,10 @@ func (s *Server) coreProvider(cfg *genericapiserver.Config, factory serverstorag
 // like. The kubelet's port is in the Node's status.
 func (s *Server) kubeletClient() kubeletclient.KubeletClientConfig {
 	toNode := s.certs.toNode.Pair()
+	var lookup egressselector.Lookup
+	if s.cfg.DialKubelet != nil {
+		lookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return s.cfg.DialKubelet, nil }
+	}
 	return kubeletclient.KubeletClientConfig{
 		Port: 10250,
 		PreferredAddressTypes: []string{
@@ -234,7 +239,7 @@ func (s *Server) kubeletClient() kubeletclient.KubeletClientConfig {
 		TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: toNode.CertFile, KeyFile: toNode.KeyFile, CAFile: s.pki.CertFile(),
 		},
-		HTTPTimeout: kubeletTimeout,
+		HTTPTimeout: kubeletTimeout, Lookup: lookup,
 	}
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	// its kubelet alone may create mirror pods that refer to other objects.
 	// Required.
 	NodeName string
+	// DialKubelet connects to the address of a node's kubelet. Default: over the
+	// network.
+	DialKubelet func(ctx context.Context, network, address string) (net.Conn, error)
 	// ServiceCIDR is where services get their cluster IPs from. Default:
 	// 10.96.0.0/16. It cannot be changed once the store was made.
 	ServiceCIDR string

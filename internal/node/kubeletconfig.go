@@ -116,6 +116,7 @@ type KubeletSettings struct {
 	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 
 	EvictionSettings
+	TLSSettings
 
 	// PodPidsLimit is how many processes and threads one pod may have. Default
 	// -1: no limit, which 0 is too.
@@ -237,7 +238,7 @@ func (k *KubeletSettings) validate() []error {
 	if limit := k.podPidsLimit(); limit < -1 {
 		wrong("podPidsLimit", "%d is no number of processes: more than 0, or -1 for no limit", limit)
 	}
-	return append(errs, k.EvictionSettings.validate()...)
+	return slices.Concat(errs, k.EvictionSettings.validate(), k.TLSSettings.validate())
 }
 
 // checkKubelet refuses, with the line, what the section "kubelet" cannot hold.

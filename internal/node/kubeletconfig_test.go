@@ -152,6 +152,7 @@ func TestKubeletFieldsRefused(t *testing.T) {
 		"text, not a number": {"  containerLogMaxFiles: many\n", "line 4: kubelet.containerLogMaxFiles: want int32, not string"},
 		"number, not text":   {"  imageMinimumGCAge: 5\n", "line 4: kubelet.imageMinimumGCAge: want string, not number: write it in quotes, and a length of time with its unit"},
 		"no such field":      {"  shutdownGracePeriodByPodPriority: [{priority: 5, seconds: 4}]\n", "line 4: kubelet.shutdownGracePeriodByPodPriority: unknown field \"seconds\""},
+		"anonymous":          {"  authentication: {anonymous: {enabled: true}}\n", "line 4: kubelet.authentication: unknown field \"anonymous\""},
 		"numbers, not text":  {"  evictionHard: {memory.available: 1Gi, pid.available: 100}\n", "line 4: kubelet.evictionHard: want string, not number: write pid.available: \"100\""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,6 +203,8 @@ func TestKubeletSettingsValidated(t *testing.T) {
 			"shutdownGracePeriodByPodPriority:\n  - {priority: 7, shutdownGracePeriodSeconds: 5}\n  - {priority: 7, shutdownGracePeriodSeconds: 6}",
 			"shutdownGracePeriodByPodPriority[1] priority 7 is written twice",
 		},
+		"half of a pair":       {"tlsCertFile: /etc/tls.crt", "kubelet.tlsCertFile and kubelet.tlsPrivateKeyFile belong together"},
+		"a relative path":      {"authentication: {x509: {clientCAFile: ca.crt}}", `kubelet.authentication.x509.clientCAFile "ca.crt" must be an absolute path`},
 		"looking all the time": {"containerLogMonitorInterval: 1s", "containerLogMonitorInterval 1s is too short"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,6 +69,7 @@ type node struct {
 
 	apiListeners    []net.Listener // of the API, beside its own on loopback
 	kubeletListener net.Listener   // of the kubelet's API, on loopback
+	kubeletTLS      *kubeletTLS
 
 	admin rest.Interface // of the API, as the administrator
 

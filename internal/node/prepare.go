@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -128,7 +126,7 @@ func (n *node) newAPI(ports []int) (api *localapi.Server, err error) {
 		api, err = localapi.New(localapi.Config{
 			DataDir: n.in.Path("etcd"), PKIDir: n.in.Path("pki"), RunDir: n.in.Run(),
 			Listen: []string{net.JoinHostPort(host, strconv.Itoa(port))}, Names: n.apiNames(), MoreNames: n.changingNames,
-			NodeName: n.cfg.NodeName, AdminRenewed: n.writeKubeconfig, Metrics: n.metrics, Log: n.log.With("part", partAPI),
+			NodeName: n.cfg.NodeName, DialKubelet: n.dialKubelet, AdminRenewed: n.writeKubeconfig, Metrics: n.metrics, Log: n.log.With("part", partAPI),
 		})
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return api, err
@@ -183,6 +181,14 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
+	n.kubeletTLS = newKubeletTLS(n.cfg.Kubelet.TLSSettings, serving, n.api.CACert(), n.log)
+	if n.kubeletTLS.files != nil {
+		l, err := n.listenForAPI(ctx)
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, l)
+	}
 	logs, err := n.cfg.Kubelet.logRotation()
 	if err != nil {
 		return err
@@ -200,8 +206,6 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 	if err != nil {
 		return err
 	}
-	clientCAs := x509.NewCertPool()
-	clientCAs.AppendCertsFromPEM(n.api.CACert())
 	evictions, err := n.cfg.Kubelet.policy()
 	if err != nil {
 		return err
@@ -214,8 +218,8 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		RuntimeTimeout: n.cfg.Kubelet.RuntimeRequestTimeout.Duration, SingleProcessOOMKill: n.cfg.Kubelet.SingleProcessOOMKill,
 		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
 		ManifestURL: n.cfg.ManifestURL.IsSet(),
-		Listeners:   listeners, HealthListener: health, ClientCAs: clientCAs,
-		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving.TLS(), nil },
+		Listeners:   listeners, HealthListener: health, ClientCAs: n.kubeletTLS.clientCAs,
+		Certificate: n.kubeletTLS.certificate,
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
 		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),

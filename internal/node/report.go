@@ -42,6 +42,7 @@ func (n *node) report(context.Context) control.Report {
 	for _, err := range n.api.CertificateFaults() {
 		r.Faults = append(r.Faults, control.Fault{Message: err.Error()})
 	}
+	r.Faults = append(r.Faults, n.kubeletTLS.faults()...)
 	for _, pod := range n.kubelet.Pods() {
 		p := reportPod(pod, n.kubelet.Ending(pod.UID))
 		r.Pods = append(r.Pods, p)

@@ -157,7 +157,7 @@ func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) 
 		Checkpoint: cfg.Options.Checkpoint,
 		NodeName:   cfg.Name, Addresses: []netip.Addr{in.Gateway()},
 		Dir: in.Path("kubelet"), LogDir: in.Path("logs", "pods"), CgroupParent: in.CgroupParent(),
-		Client: client, EventClient: events, Listeners: []net.Listener{listener}, ClientCAs: clientCAs,
+		Client: client, EventClient: events, Listeners: []net.Listener{listener}, ClientCAs: func() *x509.CertPool { return clientCAs },
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Eviction:    eviction.DefaultPolicy(),
 		Metrics:     prometheus.NewRegistry(),

@@ -102,7 +102,7 @@ func (s *Server) byCertificate(r *http.Request) (user, error) {
 	}
 	chain := r.TLS.PeerCertificates
 	opts := x509.VerifyOptions{
-		Roots:         s.cfg.ClientCAs,
+		Roots:         s.cfg.ClientCAs(),
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

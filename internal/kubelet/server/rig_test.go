@@ -227,7 +227,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	r.cfg = Config{
 		Listeners: []net.Listener{listen(t), listen(t)}, HealthListener: listen(t),
 		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		ClientCAs:    r.ca.pool(),
+		ClientCAs:    r.ca.pool,
 		TokenReviews: tokenAPI{r.api}, AccessReview: accessAPI{r.api},
 		Node: "n1", Pods: r.node, Statuses: r.node, Relist: fakeRelist{r.node},
 		LogDir: r.logDir, Metrics: prometheus.NewRegistry(), Probes: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),

@@ -72,7 +72,7 @@ type Config struct {
 	HealthListener net.Listener   // serves /healthz without TLS or credentials; nil: none. Closed by Run
 
 	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error) // the serving certificate, asked for at each handshake
-	ClientCAs    *x509.CertPool                                       // sign client certificates; nil: none are accepted
+	ClientCAs    func() *x509.CertPool                                // sign client certificates, asked for at each handshake and request; nil: none are accepted
 	TokenReviews tokenReviews                                         // nil: no bearer token is accepted
 	AccessReview accessReviews
 
@@ -117,12 +117,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	api := s.httpServer(base, s.sessions.count(s.admit(s.routes())))
-	api.TLSConfig = &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: s.cfg.Certificate,
-		ClientAuth:     tls.RequestClientCert, // checked in authenticate: a bad one may come with a good token
-		ClientCAs:      s.cfg.ClientCAs,
-	}
+	api.TLSConfig = s.tlsConfig()
 	servers := []*http.Server{api}
 	failed := make(chan error, len(s.cfg.Listeners)+1) // one for each that serves
 	var wg sync.WaitGroup
@@ -154,6 +149,24 @@ func (s *Server) Run(ctx context.Context) error {
 	<-s.sessions.idle
 	wg.Wait()
 	return err
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	config := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"}, // of those made below too, which the HTTP server does not complete
+		GetCertificate: s.cfg.Certificate,
+		ClientAuth:     tls.RequestClientCert, // checked in authenticate: a bad one may come with a good token
+	}
+	if s.cfg.ClientCAs != nil {
+		static := config.Clone()
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := static.Clone()
+			now.ClientCAs = s.cfg.ClientCAs() // which the client is told, to choose one of its certificates by
+			return now, nil
+		}
+	}
+	return config
 }
 
 func (s *Server) httpServer(base context.Context, handler http.Handler) *http.Server {
