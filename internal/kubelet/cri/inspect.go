@@ -105,6 +105,7 @@ func (r *Runtime) containerStatus(c *runtimeapi.ContainerStatus) observed.Contai
 		Grace:        grace(notes),
 		LogPath:      c.GetLogPath(),
 		Resources:    c.GetResources(),
+		MemoryAsked:  memoryAsked(notes),
 		User:         c.GetUser(),
 		Mounts:       c.GetMounts(),
 		StopSignal:   c.GetStopSignal(),
@@ -131,6 +132,15 @@ func grace(notes map[string]string) *time.Duration {
 		return nil
 	}
 	return new(time.Duration(seconds) * time.Second)
+}
+
+// memoryAsked is the memory request that the container was created with, or nil.
+func memoryAsked(notes map[string]string) *int64 {
+	bytes, err := strconv.ParseInt(notes[runtimelabels.MemoryRequest], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &bytes
 }
 
 // restartCount is what the annotation says, or else the attempt, which we set

@@ -90,6 +90,7 @@ type ContainerStatus struct {
 	Grace        *time.Duration // what its pod gave it to end when it was created; nil: not known
 	LogPath      string
 	Resources    *runtimeapi.ContainerResources
+	MemoryAsked  *int64 // bytes that it requested when it was created; nil: not known
 	User         *runtimeapi.ContainerUser
 	Mounts       []*runtimeapi.Mount
 	StopSignal   runtimeapi.Signal // that asks it to end; zero: the runtime does not tell

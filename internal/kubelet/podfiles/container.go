@@ -1,6 +1,7 @@
 package podfiles
 
 import (
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,12 +84,23 @@ func containerLabels(pod *v1.Pod, c *v1.Container) map[string]string {
 	}
 }
 
+// RestartsFor reports whether a container wants to be restarted when a resource
+// of it is changed.
+func RestartsFor(c *v1.Container, name v1.ResourceName) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
+		return p.ResourceName == name && p.RestartPolicy == v1.RestartContainer
+	})
+}
+
 func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int32) map[string]string {
 	out := map[string]string{
 		runtimelabels.ContainerHash:          Hash(c),
 		runtimelabels.RestartCount:           strconv.Itoa(int(attempt)),
 		runtimelabels.TerminationMessagePath: c.TerminationMessagePath,
 		runtimelabels.TerminationPolicy:      string(c.TerminationMessagePolicy),
+	}
+	if RestartsFor(c, v1.ResourceMemory) {
+		out[runtimelabels.MemoryRequest] = strconv.FormatInt(c.Resources.Requests.Memory().Value(), 10)
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		out[runtimelabels.PodGracePeriod] = strconv.FormatInt(*g, 10)

@@ -100,6 +100,7 @@ type entry struct {
 	api    *v1.Pod      // as the API has it, of a static pod its mirror; nil: not there
 
 	pending  *allocation.Pending  // a resize that waits; nil: none
+	wanted   *v1.Pod              // with pending: has what it waits for
 	progress *allocation.Progress // a resize that is being done; nil: none
 	end      *End                 // the node ends it before its time; nil: it does not
 
@@ -145,17 +146,28 @@ func (m *Manager) Report(pod *v1.Pod, status *observed.Status, waits map[string]
 	if e.api != nil {
 		in.Others = e.api.Status.Conditions
 	}
+	if e.pending != nil && !allocation.Differs(pod, e.wanted) {
+		e.pending, e.wanted = nil, nil
+	}
 	in.Pending, in.Progress, in.End = e.pending, e.progress, e.end
 	m.setLocked(e, pod, Compute(in))
 	return *e.status.DeepCopy()
 }
 
-// SetPending says which resize of a pod waits, nil: none. The next Report tells
-// of it.
-func (m *Manager) SetPending(uid types.UID, pending *allocation.Pending) {
+// SetPending says that a pod waits for the resources of wanted, and why. Nil: it
+// waits no longer. The next Report tells of it; one of a pod without these
+// resources goes on to tell that it waits, as nothing else says that the pod has
+// them not.
+func (m *Manager) SetPending(wanted *v1.Pod, pending *allocation.Pending) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entryLocked(uid).pending = pending
+	e := m.entryLocked(wanted.UID)
+	if pending != nil {
+		e.pending = pending
+	}
+	if e.pending != nil {
+		e.wanted = wanted
+	}
 }
 
 // SetProgress says which resize of a pod is being done, nil: none. The next

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
@@ -290,9 +291,13 @@ func TestResizeInAPI(t *testing.T) {
 			}
 		}
 		report(false, false)
-		w.SetPending(p.UID, &allocation.Pending{Reason: v1.PodReasonDeferred, Message: "no room"})
+		wanted := p.DeepCopy()
+		wanted.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+		w.SetPending(wanted, &allocation.Pending{Reason: v1.PodReasonDeferred, Message: "no room"})
 		report(true, false)
-		w.SetPending(p.UID, nil)
+		w.SetPending(wanted, nil) // granted, and the worker has not got it yet
+		report(true, false)
+		p = wanted
 		w.SetProgress(p.UID, &allocation.Progress{})
 		report(false, true)
 		w.SetProgress(p.UID, nil)

@@ -52,7 +52,7 @@ func (r *run) do(ctx context.Context) error {
 	if acts.killPod && !acts.createSandbox {
 		return nil
 	}
-	if err := r.resize(ctx, acts.resizes); err != nil {
+	if err := r.resize(ctx, acts); err != nil {
 		return err
 	}
 	r.s.cfg.Probes.AddPod(r.pod)

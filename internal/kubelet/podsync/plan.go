@@ -28,8 +28,9 @@ type actions struct {
 	sandboxID     string // the one to use, without createSandbox
 	attempt       uint32 // the sandbox's
 
-	resizes []resize // in this order
-	starts  []start  // in this order
+	resizes  []resize // in this order
+	restarts bool     // some of the kills and starts are for a resize
+	starts   []start  // in this order
 }
 
 // A resize changes what a running container may use.

@@ -55,23 +55,22 @@ func (p *planner) resize(c *v1.Container, last *observed.ContainerStatus) (resta
 	}
 	want, have := p.sizes(c, last)
 	w, h := sizeOf(want), sizeOf(have)
+	if have != nil && (w.memory != h.memory && podfiles.RestartsFor(c, v1.ResourceMemory) ||
+		(w.shares != h.shares || w.quota != h.quota) && podfiles.RestartsFor(c, v1.ResourceCPU)) || asksAnew(c, last) {
+		p.out.restarts = true
+		return true
+	}
 	if have != nil && w == h {
 		return false
-	}
-	if have != nil && (w.memory != h.memory && restarts(c, v1.ResourceMemory) ||
-		(w.shares != h.shares || w.quota != h.quota) && restarts(c, v1.ResourceCPU)) {
-		return true
 	}
 	p.out.resizes = append(p.out.resizes, resize{id: last.ID, name: c.Name, want: want, have: have})
 	return false
 }
 
-// restarts reports whether a container wants to be restarted when a resource
-// changes.
-func restarts(c *v1.Container, name v1.ResourceName) bool {
-	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
-		return p.ResourceName == name && p.RestartPolicy == v1.RestartContainer
-	})
+// asksAnew reports whether a container has another memory request than when it was
+// created and wants to be restarted for that. The kernel knows nothing of requests.
+func asksAnew(c *v1.Container, last *observed.ContainerStatus) bool {
+	return last.MemoryAsked != nil && *last.MemoryAsked != c.Resources.Requests.Memory().Value() && podfiles.RestartsFor(c, v1.ResourceMemory)
 }
 
 // sortResizes puts those first that give something back.
@@ -119,7 +118,7 @@ func (r *run) beginResize() {
 // than it should.
 func (r *run) unequal() bool {
 	for c, last := range r.running() {
-		if want, have := r.sizes(c, last); have != nil && sizeOf(want) != sizeOf(have) {
+		if want, have := r.sizes(c, last); have != nil && sizeOf(want) != sizeOf(have) || asksAnew(c, last) {
 			return true
 		}
 	}
@@ -196,9 +195,10 @@ func (z resize) change() *runtimeapi.LinuxContainerResources {
 }
 
 // resize gives running containers what they shall have. That it cannot be done
-// now is told and tried again later; it holds up nothing else.
-func (r *run) resize(ctx context.Context, all []resize) error {
-	err := r.resizeAll(ctx, all)
+// now is told and tried again later; it holds up nothing else. With those that
+// restart for it, it is done once they were seen to run.
+func (r *run) resize(ctx context.Context, acts actions) error {
+	err := r.resizeAll(ctx, acts.resizes)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -211,7 +211,7 @@ func (r *run) resize(ctx context.Context, all []resize) error {
 	defer r.s.mu.Unlock()
 	m := r.s.memoryLocked(r.pod.UID)
 	switch {
-	case err == nil && m.progress == nil:
+	case err == nil && (m.progress == nil || acts.restarts):
 	case err == nil:
 		m.progress = nil
 		r.s.events.normal(r.pod, reason.ResizeCompleted, "%s", allocation.Tell("completed", r.pod, ""))

@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func TestPlanResize(t *testing.T) {
 		status string // default "s0:ready a=running b=running"
 		have   *runtimeapi.LinuxContainerResources
 		want   map[string]*runtimeapi.LinuxContainerResources // default what it has
+		asked  int64                                          // MiB of memory that a asked for when it was created; what it asks for now is nothing
 		policy map[string][]v1.ContainerResizePolicy
 		plan   string
 		order  string // of the containers that are resized
@@ -53,6 +55,18 @@ func TestPlanResize(t *testing.T) {
 			name: "restart for the other resource", have: was, want: map[string]*runtimeapi.LinuxContainerResources{"a": linux(100, 128)},
 			policy: map[string][]v1.ContainerResizePolicy{"a": restartFor(v1.ResourceCPU)}, order: "a",
 		},
+		{name: "another memory request", have: was, asked: 64},
+		{
+			name: "restart for another memory request", have: was, asked: 64,
+			policy: map[string][]v1.ContainerResizePolicy{"a": restartFor(v1.ResourceMemory)},
+			plan:   "kill a-1 (Container a resize requires restart, will be restarted), start a",
+		},
+		{
+			name: "restart for another memory request, of what is not known", asked: 64,
+			policy: map[string][]v1.ContainerResizePolicy{"a": restartFor(v1.ResourceMemory)}, order: "b",
+			plan: "kill a-1 (Container a resize requires restart, will be restarted), start a",
+		},
+		{name: "no restart for the same memory request", have: was, policy: map[string][]v1.ContainerResizePolicy{"a": restartFor(v1.ResourceMemory)}},
 		{name: "of what is not known", order: "a b", policy: map[string][]v1.ContainerResizePolicy{"a": restartFor(v1.ResourceMemory)}},
 		{name: "not what does not run", status: "s0:ready a=exit1 b=running", have: was, want: map[string]*runtimeapi.LinuxContainerResources{"a": linux(100, 128)}, plan: "start a"},
 		{name: "sidecar", pod: "Always: sidecar a b", have: was, want: map[string]*runtimeapi.LinuxContainerResources{"a": linux(100, 128)}, order: "a"},
@@ -72,8 +86,12 @@ func TestPlanResize(t *testing.T) {
 					list[i].ResizePolicy = test.policy[list[i].Name]
 				}
 			}
+			status := planStatus(pod, orElse(test.status, "s0:ready a=running b=running"))
+			if a := status.Container("a"); a != nil {
+				a.MemoryAsked = new(test.asked * mib)
+			}
 			got := plan(planInput{
-				pod: pod, status: planStatus(pod, orElse(test.status, "s0:ready a=running b=running")),
+				pod: pod, status: status,
 				probes: noProbes{}, pauses: planPauses{}, now: epoch,
 				sizes: func(c *v1.Container, _ *observed.ContainerStatus) (want, have *runtimeapi.LinuxContainerResources) {
 					if want = test.want[c.Name]; want == nil {
@@ -88,6 +106,9 @@ func TestPlanResize(t *testing.T) {
 			var order []string
 			for _, z := range got.resizes {
 				order = append(order, z.name)
+			}
+			if restarts := strings.Contains(test.plan, "requires restart"); got.restarts != restarts {
+				t.Errorf("restarts for a resize: got %v, want %v", got.restarts, restarts)
 			}
 			if got := strings.Join(order, " "); got != test.order {
 				t.Errorf("resized: got %q, want %q", got, test.order)
@@ -240,36 +261,58 @@ func TestResizeRestarts(t *testing.T) {
 	w.main().ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	w.mustSync()
 	id := w.newest("main").ID
+	w.eventsSoFar()
 	w.size("128Mi")
 	w.mustSync()
 	w.wantMemory(128)
 	if c := w.newest("main"); c.ID == id || c.RestartCount != 1 || c.State != observed.Running {
 		t.Errorf("container: %+v", c)
 	}
-	w.wantProgress(nil)
+	w.wantProgress(&allocation.Progress{Generation: 2}) // the status that was told is of the container before
+	if n := countPrefix(w.eventsSoFar(), "Normal ResizeCompleted "); n != 0 {
+		t.Errorf("told %d times that it is done, before the container was seen", n)
+	}
 	w.mustSync()
 	if c := w.newest("main"); c.RestartCount != 1 {
 		t.Errorf("restarted again: %+v", c)
 	}
+	w.wantProgress(nil)
+	if n := countPrefix(w.eventsSoFar(), "Normal ResizeCompleted "); n != 1 {
+		t.Errorf("told %d times that it is done, want once", n)
+	}
 }
 
-// TestResizeOfARequest holds that a memory request, of which the runtime knows
-// nothing, changes without the container.
+// TestResizeOfARequest holds that a memory request, of which the kernel knows
+// nothing, changes without the container, unless that wants to be restarted, which
+// an agent does too that comes after the one that granted it.
 func TestResizeOfARequest(t *testing.T) {
-	w := newWorld(t, nil)
-	w.size("64Mi")
-	w.main().ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
-	w.mustSync()
-	id := w.newest("main").ID
-	w.eventsSoFar()
-	w.pod = w.pod.DeepCopy()
-	w.main().Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
-	w.mustSync()
-	if got := w.newest("main").ID; got != id {
-		t.Errorf("container %s became %s", id, got)
-	}
-	if n := countPrefix(w.eventsSoFar(), "Normal ResizeCompleted "); n != 1 {
-		t.Errorf("told %d times, want once", n)
+	for policy, restarts := range map[v1.ResourceResizeRestartPolicy]int32{v1.NotRequired: 0, v1.RestartContainer: 1} {
+		for _, anew := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, new agent %v", policy, anew), func(t *testing.T) {
+				w := newWorld(t, nil)
+				w.size("64Mi")
+				w.main().ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: policy}}
+				w.mustSync()
+				w.eventsSoFar()
+				w.pod = w.pod.DeepCopy()
+				w.main().Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("32Mi")}
+				if anew {
+					w.Syncer = New(w.cfg)
+				}
+				w.mustSync()
+				w.mustSync()
+				if got := w.newest("main").RestartCount; got != restarts {
+					t.Errorf("%d restarts, want %d", got, restarts)
+				}
+				want := 1
+				if anew && restarts == 0 {
+					want = 0 // nothing shows that there was something to do
+				}
+				if n := countPrefix(w.eventsSoFar(), "Normal ResizeCompleted "); n != want {
+					t.Errorf("told %d times, want %d", n, want)
+				}
+			})
+		}
 	}
 }
 

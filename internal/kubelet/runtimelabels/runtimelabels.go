@@ -20,4 +20,8 @@ const (
 	TerminationPolicy      = "io.kubernetes.container.terminationMessagePolicy"
 	PodGracePeriod         = "io.kubernetes.pod.terminationGracePeriod" // seconds
 	PodDeletionGracePeriod = "io.kubernetes.pod.deletionGracePeriod"    // seconds
+
+	// MemoryRequest is our own: the request in bytes of a container that wants to be
+	// restarted when it changes. The runtime keeps nothing else of it.
+	MemoryRequest = "holdfast.dev/container.memoryRequest"
 )

@@ -100,6 +100,18 @@ func (w *world) pending() string {
 	return w.resize.Reason + ": " + w.resize.Message
 }
 
+// wantSteps checks what the worker got, and when it was told what waits.
+func (w *world) wantSteps(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff(w.steps, want); diff != "" {
+		w.t.Errorf("steps: got -, want +:\n%s", diff)
+	}
+	w.steps = nil
+}
+
 func wantsMemory(version, memory string, generation int64) *v1.Pod {
 	return sized(version, memory, func(p *v1.Pod) { p.Generation = generation })
 }
@@ -162,6 +174,30 @@ func TestResize(t *testing.T) {
 		if got := w.pending(); got != "" {
 			t.Errorf("pending: %q", got)
 		}
+	})
+}
+
+// TestUnsettledResize holds that no worker gets a generation with the resources
+// of an earlier one before it is told that it waits: it would look as if the
+// resize were done.
+func TestUnsettledResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		give := func(p *v1.Pod, others ...*v1.Pod) { w.Deliver(t.Context(), "api", append(others, p)) }
+		w.Deliver(t.Context(), "file", nil)
+		give(wantsMemory("1", "64Mi", 1))
+		w.wantSteps("1 with 64Mi")
+		give(wantsMemory("2", "1Gi", 2))
+		w.wantSteps("1 with 64Mi", "2 with 1Gi")
+		w.mu.Lock()
+		w.refused = map[string]string{"db": "alone"}
+		w.mu.Unlock()
+		give(wantsMemory("3", "2Gi", 3), pod("o", "other"))
+		w.wantSteps("2 with 1Gi", "3 waits", "3 with 1Gi")
+		give(sized("4", "2Gi", func(p *v1.Pod) { p.Generation, p.Labels = 3, map[string]string{"new": "label"} }), pod("o", "other"))
+		w.wantSteps("3 with 1Gi")
+		give(wantsMemory("5", "1Gi", 4), pod("o", "other"))
+		w.wantSteps("4 with 1Gi")
 	})
 }
 

@@ -35,8 +35,9 @@ func (l *Loop) allocated(p *v1.Pod) *v1.Pod {
 		return p
 	}
 	if ends(p) || !allocation.Differs(p, started) {
-		l.forgetResize(p.UID)
-		return allocation.Keep(p, started)
+		kept := allocation.Keep(p, started)
+		l.forgetResize(kept)
+		return kept
 	}
 	r := l.resizes[p.UID]
 	if r == nil {
@@ -44,13 +45,20 @@ func (l *Loop) allocated(p *v1.Pod) *v1.Pod {
 		l.resizes[p.UID] = r
 	}
 	r.wanted = p
-	return allocation.Keep(p, started)
+	kept := allocation.Keep(p, started)
+	if r.pending.Generation != p.Generation {
+		// Until it is settled, the status must not say that this generation is the one
+		// in force: who waits for the resize would take it for done.
+		kept.Generation = started.Generation
+	}
+	return kept
 }
 
-func (l *Loop) forgetResize(uid types.UID) {
-	if l.resizes[uid] != nil {
-		delete(l.resizes, uid)
-		l.cfg.Resizes.SetPending(uid, nil)
+// forgetResize notes that nothing more is wanted than what a pod has now.
+func (l *Loop) forgetResize(p *v1.Pod) {
+	if l.resizes[p.UID] != nil {
+		delete(l.resizes, p.UID)
+		l.cfg.Resizes.SetPending(p, nil)
 	}
 }
 
@@ -120,7 +128,7 @@ func (l *Loop) settleOne(uid types.UID, r *resize) {
 	p := r.wanted
 	v := l.cfg.Admit(p, l.active(p))
 	if v.Reason == "" {
-		l.forgetResize(uid)
+		l.forgetResize(p)
 		l.keep(p)
 		l.cfg.Log.Info("resize starts", "pod", fullName(p), "podUID", uid)
 		l.cfg.Recorder.Event(p, v1.EventTypeNormal, reason.ResizeStarted, allocation.Tell("started", p, ""))
@@ -135,7 +143,14 @@ func (l *Loop) settleOne(uid types.UID, r *resize) {
 		l.cfg.Log.Warn("resize waits", "pod", fullName(p), "podUID", uid, "why", v.Message)
 		l.cfg.Recorder.Event(p, v1.EventTypeWarning, reason.ResizeDeferred, allocation.Tell(now.Reason, p, v.Message))
 	}
+	told := r.pending.Generation
 	r.pending = now
-	l.cfg.Resizes.SetPending(uid, &now)
-	l.cfg.Workers.Poke(uid)
+	l.cfg.Resizes.SetPending(p, &now)
+	if told == now.Generation || l.turns[uid] != nil || l.rooms[uid] != nil {
+		l.cfg.Workers.Poke(uid)
+		return
+	}
+	kept := allocation.Keep(p, l.pods[uid])
+	l.keep(kept)
+	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: kept})
 }

@@ -78,7 +78,9 @@ type runtime interface {
 
 // resizes are told which resizes wait, and why. The call does not block.
 type resizes interface {
-	SetPending(uid types.UID, pending *allocation.Pending) // nil: none
+	// SetPending says that a pod is wanted with other resources, and waits for them.
+	// nil: it has them, or will with the next step of its worker.
+	SetPending(wanted *v1.Pod, pending *allocation.Pending)
 }
 
 // mirrors keep the static pods visible in the API. The call does not block.
@@ -155,7 +157,7 @@ func (noMirrors) Set(_, _, _ []*v1.Pod, _ bool) {}
 
 type noResizes struct{}
 
-func (noResizes) SetPending(types.UID, *allocation.Pending) {}
+func (noResizes) SetPending(*v1.Pod, *allocation.Pending) {}
 
 // A Loop is the sync loop.
 type Loop struct {

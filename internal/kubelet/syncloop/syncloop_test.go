@@ -44,6 +44,7 @@ type world struct {
 	runtime []observed.Pod
 	listErr error
 	resize  *allocation.Pending // what was told last
+	steps   []string            // generations with memory that the workers got, and those that wait
 	asked   []types.UID         // whose admission was asked for
 	refused map[string]string   // by pod name: why it is not admitted
 	stored  map[types.UID]v1.PodStatus
@@ -111,6 +112,9 @@ func (w *world) Update(req lifecycle.Request) {
 		line += " mirror=" + string(req.Mirror.UID)
 	}
 	w.log = append(w.log, line)
+	if p := req.Pod; p != nil && p.Generation > 0 && len(p.Spec.Containers) > 0 {
+		w.steps = append(w.steps, fmt.Sprintf("%d with %s", p.Generation, p.Spec.Containers[0].Resources.Limits.Memory()))
+	}
 	info := w.infos[req.UID()]
 	info.UID, info.Pod = req.UID(), req.Pod
 	switch req.Kind {
@@ -162,10 +166,13 @@ func (w *world) ObserveMirror(p, m *v1.Pod) {
 
 func (w *world) Reject(p *v1.Pod, why, _ string) { w.record("reject %s %s", p.UID, why) }
 
-func (w *world) SetPending(_ types.UID, pending *allocation.Pending) {
+func (w *world) SetPending(_ *v1.Pod, pending *allocation.Pending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.resize = pending
+	if pending != nil {
+		w.steps = append(w.steps, fmt.Sprintf("%d waits", pending.Generation))
+	}
 }
 
 func (w *world) Admit(uid types.UID) { w.record("admit %s", uid) }

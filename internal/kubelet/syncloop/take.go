@@ -149,7 +149,7 @@ func (l *Loop) remove(p *v1.Pod) {
 	delete(l.rejected, p.UID)
 	delete(l.turns, p.UID)
 	delete(l.rooms, p.UID)
-	l.forgetResize(p.UID)
+	l.forgetResize(p)
 	if l.endsBefore(p) {
 		l.held[p.UID] = p
 		return
