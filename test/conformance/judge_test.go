@@ -84,7 +84,7 @@ func TestReadReport(t *testing.T) {
 // is set on the node.
 func TestChanged(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := saveBase(".", []byte(`{"kubeletconfig": {"maxPods": 110, "staticPodPath": "/pods", "failSwapOn": false}}`)); err != nil {
+	if err := saveBase(".", []byte(`{"kubeletconfig": {"maxPods": 110, "staticPodPath": "/pods", "failSwapOn": false, "authentication": {"webhook": {"cacheTTL": "2m"}}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := changed(baseFile, settingsFile)
@@ -98,8 +98,8 @@ staticPodPath: /pods
 imageMaximumGCAge: 1m0s
 syncFrequency: 0s
 registryPullQPS: 0
-authentication: {anonymous: {enabled: false}, x509: {}}
-featureGates: {A: true}
+authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 2m}, x509: {clientCAFile: /ca.crt}}
+featureGates: {A: true, ReloadKubeletClientCAFile: true, RotateKubeletServerCertificate: false}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,10 @@ featureGates: {A: true}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(got, map[string]any{"imageMaximumGCAge": "1m0s", "featureGates": map[string]any{"A": true}}); diff != "" {
+	if diff := cmp.Diff(got, map[string]any{
+		"imageMaximumGCAge": "1m0s", "featureGates": map[string]any{"A": true},
+		"authentication": map[string]any{"x509": map[string]any{"clientCAFile": "/ca.crt"}},
+	}); diff != "" {
 		t.Error(diff)
 	}
 }

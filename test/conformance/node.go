@@ -28,8 +28,8 @@ type Node struct {
 	Root   string // its root folder, empty
 	// Mirror is the URL of a registry that has upstream's images.
 	Mirror string
-	// NoHealth is for a second node on a machine: it has no port of health, and
-	// tests that stop it fail.
+	// NoHealth is for a second node on a machine: it has none of the ports that the
+	// tests know, and tests that stop it or ask it itself fail.
 	NoHealth bool
 
 	endpoint string // of its container runtime
@@ -40,6 +40,14 @@ type Node struct {
 // healthPort is where the tests ask whether the kubelet lives, after they have
 // stopped or started it.
 const healthPort = 10248
+
+// kubeletPort is where the tests ask the kubelet itself.
+func (n *Node) kubeletPort() int {
+	if n.NoHealth {
+		return 0
+	}
+	return 10250
+}
 
 // testHandler is the handler that tests of runtime classes want to be there.
 const testHandler = "test-handler"
@@ -70,7 +78,7 @@ func (n *Node) writeConfig(kubelet map[string]any) (path string, err error) {
 	maps.Copy(section, kubelet)
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "holdfast.dev/v1alpha1", "kind": "NodeConfiguration",
-		"nodeName": nodeName, "apiPort": 0, "kubeletPort": 0,
+		"nodeName": nodeName, "apiPort": 0, "kubeletPort": n.kubeletPort(),
 		"kubelet": section,
 		"images": map[string]any{"mirrors": []any{map[string]any{
 			"registry": "registry.k8s.io", "endpoints": []any{map[string]any{"url": n.Mirror}},

@@ -150,10 +150,29 @@ func changed(base, now string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(after, func(name string, value any) bool {
-		return name == "apiVersion" || name == "kind" || empty(value) || reflect.DeepEqual(value, before[name])
-	})
+	keepChanges(after, before)
 	return after, nil
+}
+
+// always are the feature gates that the tests set to what a node does in any case.
+var always = map[string]any{
+	"ReloadKubeletClientCAFile": true, "ReloadKubeletServerCertificateFile": true, "RotateKubeletServerCertificate": false,
+}
+
+// keepChanges removes from after what is no change.
+func keepChanges(after, before map[string]any) {
+	maps.DeleteFunc(after, func(name string, value any) bool {
+		switch now, _ := value.(map[string]any); name {
+		case "apiVersion", "kind":
+			return true
+		case "authentication", "x509": // fields of their own, not the keys of one
+			was, _ := before[name].(map[string]any)
+			keepChanges(now, was)
+		case "featureGates":
+			maps.DeleteFunc(now, func(gate string, on any) bool { return always[gate] == on })
+		}
+		return empty(value) || reflect.DeepEqual(value, before[name])
+	})
 }
 
 func readFields(path string) (map[string]any, error) {
