@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"internal/kubelet/logind":         "adapter",
 	"internal/kubelet/logindtest":     "leaf", // a logind for tests
 	"internal/kubelet/fault":          "leaf",
+	"internal/kubelet/fsgroup":        "leaf",
 	"internal/kubelet/observed":       "state",
 	"internal/kubelet/pleg":           "stage",
 	"internal/kubelet/reason":         "leaf",

@@ -119,7 +119,7 @@ func (k *Kubelet) wireRuntime() {
 		objectsCfg.Memory = k.checkpoint
 	}
 	k.objects = objects.New(objectsCfg)
-	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin")})
+	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin"), Events: k.events})
 	k.volumes = volumemanager.New(volumemanager.Config{
 		Log: log.With("part", "volumemanager"), Mounts: host, SubPaths: host, Folders: host,
 		Holder: k.objects, Objects: k.objects,

@@ -59,6 +59,7 @@ type ID struct {
 type Volume struct {
 	ID
 	Name   string // as the pod names it
+	Pod    types.NamespacedName
 	PodUID types.UID
 
 	Files  map[string]atomicdir.File // content kinds: by path below the volume

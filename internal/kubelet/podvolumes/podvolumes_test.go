@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // api holds objects by "Kind namespace/name".
@@ -282,7 +283,7 @@ func TestResolveDisk(t *testing.T) {
 				t.Errorf("claim %v, PersistentVolume %v", got.Claim, got.PV)
 			}
 			got.Claim, got.PV = nil, nil
-			tt.want.Name, tt.want.PodUID = "v", "uid"
+			tt.want.Name, tt.want.Pod, tt.want.PodUID = "v", types.NamespacedName{Namespace: "ns", Name: "web"}, "uid"
 			if diff := cmp.Diff(got, tt.want); err != nil || diff != "" {
 				t.Errorf("%v (-got +want):\n%s", err, diff)
 			}

@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	storage "k8s.io/component-helpers/storage/volume"
 )
 
@@ -40,7 +41,7 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 	}
 	r := resolver{pod, v, objects, host}
 	kind, _ := KindOf(v)
-	out := Volume{ID: ID{Kind: kind, Dir: v.Name}, Name: v.Name, PodUID: pod.UID}
+	out := Volume{ID: ID{Kind: kind, Dir: v.Name}, Name: v.Name, Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, PodUID: pod.UID}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		out.FSGroup = sc.FSGroup
 		if sc.FSGroupChangePolicy != nil {

@@ -48,7 +48,7 @@ func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volu
 		return err
 	}
 	if v.FSGroup != nil {
-		if err := setGroup(ctx, dir, *v.FSGroup); err != nil {
+		if err := h.setGroup(ctx, dir, v); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/fsgroup"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
@@ -63,15 +64,15 @@ func (h *Host) setUpLocal(ctx context.Context, dir string, v *podvolumes.Volume)
 // it. A volume that another pod uses keeps the group it has, as upstream's does.
 func (h *Host) groupLocal(ctx context.Context, v *podvolumes.Volume, source string, shared bool) error {
 	if shared {
-		if !ownedBy(source, *v.FSGroup) {
+		if !fsgroup.Owns(source, *v.FSGroup) {
 			h.log.Warn("volume is in use by another pod and keeps its group", "podUID", v.PodUID, "volume", v.Name, "fsGroup", *v.FSGroup)
 		}
 		return nil
 	}
-	if v.FSPolicy == v1.FSGroupChangeOnRootMismatch && hasGroup(source, *v.FSGroup) {
+	if v.FSPolicy == v1.FSGroupChangeOnRootMismatch && fsgroup.Has(source, *v.FSGroup) {
 		return nil
 	}
-	return setGroup(ctx, source, *v.FSGroup)
+	return h.setGroup(ctx, source, v)
 }
 
 // sameFolder returns an error unless what is mounted on dir is source.

@@ -1,6 +1,5 @@
 // Package volumeplugin makes and removes volumes on the machine: one file a
-// kind, and beside them what they share, which is mounting, changing the group
-// of a tree, removing a tree and binding a part of a volume.
+// kind, and beside them what they share, which is mounting, removing a tree and binding a part of a volume.
 //
 // It writes below the kubelet's folder and nowhere else, but for hostPath
 // volumes of a type that says so and for the group of local PersistentVolumes.
@@ -23,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 
@@ -33,20 +33,35 @@ const dirMode = 0o750 // of the folders that lead to a volume: upstream's
 
 // Config says where volumes go.
 type Config struct {
-	Dir string // the kubelet's folder; must be absolute
-	Log *slog.Logger
+	Dir    string // the kubelet's folder; must be absolute
+	Log    *slog.Logger
+	Events recorder // told when a volume takes long to set up; nil: nobody is
 }
+
+// recorder sends events about objects. It must not block.
+type recorder interface {
+	Eventf(object runtime.Object, eventType, reason, format string, args ...any)
+}
+
+// nobody is a recorder for a Host of which no one is told.
+type nobody struct{}
+
+func (nobody) Eventf(runtime.Object, string, string, string, ...any) {}
 
 // A Host makes volumes on this machine.
 type Host struct {
 	layout  podvolumes.Layout
 	log     *slog.Logger
+	events  recorder
 	mounter mount.Interface
 }
 
 // New makes a Host. It touches nothing yet.
 func New(cfg Config) *Host {
-	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, mount.NewWithoutSystemd("")}
+	if cfg.Events == nil {
+		cfg.Events = nobody{}
+	}
+	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, cfg.Events, mount.NewWithoutSystemd("")}
 }
 
 // SetUp makes a volume, or brings one that is there up to date, and returns the
