@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -106,22 +107,28 @@ const resolveBelow = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
 
 // openAt opens name below the folder dir, with how it may be resolved.
 func openAt(dir int, name string, flags, resolve uint64) (int, error) {
-	for {
-		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve})
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) { // EAGAIN: a rename raced with "..", try again
-			continue
+	var fd int
+	var err error
+	for range maxRaces {
+		fd, err = unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve})
+		if err == nil {
+			return fd, nil
 		}
-		if err != nil {
-			return -1, &fs.PathError{Op: "open", Path: name, Err: err}
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) { // EAGAIN: a rename raced with ".."
+			break
 		}
-		return fd, nil
 	}
+	return -1, &fs.PathError{Op: "open", Path: name, Err: err}
 }
 
-// eachName calls do with every name in the folder that fd is open on. It goes on
-// after an error and returns all of them, the first few in full, and reads a
-// folder of any size in small parts.
-func eachName(fd int, path string, do func(name string) error) error {
+// maxRaces is how often an open may lose to renames, which a pod can make all
+// the time, before that is an error.
+const maxRaces = 10_000
+
+// eachName calls do with every name in the folder that fd is open on, until ctx
+// ends. It goes on after other errors and returns the first few of them, and
+// reads a folder of any size in small parts.
+func eachName(ctx context.Context, fd int, path string, do func(name string) error) error {
 	own, err := openAt(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -131,6 +138,9 @@ func eachName(fd int, path string, do func(name string) error) error {
 	for {
 		names, err := f.Readdirnames(1024)
 		for _, name := range names {
+			if ctx.Err() != nil {
+				return errors.Join(append(errs, context.Cause(ctx), f.Close())...)
+			}
 			if err := do(name); err != nil && len(errs) < 5 {
 				errs = append(errs, err)
 			}

@@ -66,6 +66,8 @@ func (r *remover) remove(ctx context.Context, parent int, name, path string, dep
 		return stillMounted(path)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return immutable(path) // a file, or a link, and it was refused above
 	case err != nil:
 		return err
 	}
@@ -73,10 +75,7 @@ func (r *remover) remove(ctx context.Context, parent int, name, path string, dep
 	if depth == 0 {
 		r.top = fd
 	}
-	err = eachName(fd, path, func(name string) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	err = eachName(ctx, fd, path, func(name string) error {
 		return r.remove(ctx, fd, name, filepath.Join(path, name), depth+1)
 	})
 	if err != nil {
@@ -85,7 +84,11 @@ func (r *remover) remove(ctx context.Context, parent int, name, path string, dep
 	if r.moved && depth == 0 {
 		return nil // not empty: the next round follows
 	}
-	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.EPERM) {
+		return immutable(path)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
@@ -102,11 +105,18 @@ func (r *remover) flatten(parent int, name, path string) error {
 			return nil
 		case errors.Is(err, unix.EBUSY):
 			return stillMounted(path)
+		case errors.Is(err, unix.EPERM):
+			return immutable(path)
 		case !errors.Is(err, unix.EEXIST):
 			return &fs.PathError{Op: "move", Path: path, Err: err}
 		}
 	}
 	return &fs.PathError{Op: "move", Path: path, Err: unix.EEXIST}
+}
+
+// immutable is the error for what even root may not remove.
+func immutable(path string) error {
+	return fmt.Errorf("%s cannot be removed, it or its folder is immutable or append-only: take that away (chattr -i -a), and it is removed: %w", path, fs.ErrPermission)
 }
 
 func stillMounted(path string) error {

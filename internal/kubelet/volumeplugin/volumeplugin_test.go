@@ -1,9 +1,6 @@
 package volumeplugin
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -437,42 +434,4 @@ func TestBadNames(t *testing.T) {
 			t.Errorf("removed %q", bad)
 		}
 	}
-}
-
-// A pod can nest folders deeper than paths and open files go. In memory,
-// because a disk takes its time over thousands of folders.
-func TestRemoveDeep(t *testing.T) {
-	h := newHost(t)
-	tree := filepath.Join(setUp(t, h, memory(0)), "tree")
-	must(t, os.Mkdir(tree, 0o700))
-	fd, err := unix.Open(tree, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	must(t, err)
-	for range 5000 {
-		must(t, unix.Mkdirat(fd, "deep", 0o700))
-		must(t, unix.Mkdirat(fd, ".deep-1", 0o700))
-		next, err := unix.Openat(fd, "deep", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		must(t, err)
-		must(t, unix.Close(fd))
-		fd = next
-	}
-	must(t, unix.Close(fd))
-	must(t, removeTree(t.Context(), tree))
-	if exists(tree) {
-		t.Error("still there")
-	}
-}
-
-func TestTearDownManyFiles(t *testing.T) {
-	h := newHost(t)
-	v := volume(podvolumes.EmptyDir)
-	path := setUp(t, h, v)
-	for i := range 3000 {
-		write(t, filepath.Join(path, fmt.Sprint(i)), "")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := removeTree(ctx, path); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	must(t, h.TearDown(t.Context(), uid, v.ID))
 }
