@@ -34,6 +34,7 @@ var kinds = map[string]string{
 	"internal/kubelet":                "root",
 	"internal/kubelet/allocation":     "leaf",
 	"internal/kubelet/checkpoint":     "adapter",
+	"internal/kubelet/podcertificate": "stage",
 	"internal/kubelet/checkpointer":   "stage",
 	"internal/kubelet/checkpointfile": "leaf",
 	"internal/kubelet/cri":            "adapter",

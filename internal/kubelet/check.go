@@ -40,6 +40,10 @@ func checkStatic(static *podsource.Static, have podadmit.Features, d manifest.Do
 	if asked.UID == "" {
 		asked.UID = "of-its-content"
 	}
+	if asked.Annotations == nil {
+		asked.Annotations = map[string]string{}
+	}
+	asked.Annotations[staticpod.SourceAnnotation] = staticpod.SourceFile
 	refusal := podadmit.Admit(podadmit.Node{Features: have}, asked, nil)
 	if refusal == nil {
 		return nil

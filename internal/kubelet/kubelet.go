@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podcertificate"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
@@ -172,6 +173,8 @@ type Kubelet struct {
 
 	evictions *eviction.Manager
 
+	certificates *podcertificate.Manager
+
 	hiddenPaths []string // that containers do not see
 
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
@@ -200,6 +203,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		parts.Add("checkpoint", k.checkpoint.Run)
 	}
 	parts.Add("objects", k.objects.Run)
+	parts.Add("pod certificates", k.certificates.Run)
 	parts.Add("node status", k.node.Run)
 	parts.Add("pod status", k.statuses.Run)
 	parts.Add("mirror pods", k.mirrors.Run)

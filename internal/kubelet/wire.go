@@ -114,7 +114,8 @@ func (k *Kubelet) wireRuntime() {
 	k.pleg = pleg.New(pleg.Config{
 		Runtime: k.runtime, Cache: k.cache, Threshold: k.cfg.PLEGThreshold, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics,
 	})
-	objectsCfg := objects.Config{Client: k.cfg.Client, Log: log.With("part", "objects")}
+	k.wireCertificates()
+	objectsCfg := objects.Config{Client: k.cfg.Client, Certificates: k.certificates, Log: log.With("part", "objects")}
 	if k.checkpoint != nil {
 		objectsCfg.Memory = k.checkpoint
 	}

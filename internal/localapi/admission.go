@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/restmapper"
 	core "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
 	"k8s.io/kubernetes/plugin/pkg/admission/podresize"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
@@ -29,7 +30,7 @@ import (
 
 // admissionOrder are the checks of a write, in upstream's order. Left out are
 // those for what is not served (webhooks, policies, quotas, ingresses,
-// certificates), for node life cycle, which one node has not, and
+// signing requests), for node life cycle, which one node has not, and
 // NodeRestriction: the kubelet is this process.
 var admissionOrder = []string{
 	lifecycle.PluginName,
@@ -41,6 +42,7 @@ var admissionOrder = []string{
 	storageobjectinuseprotection.PluginName,
 	resize.PluginName,
 	runtimeclass.PluginName,
+	ctbattest.PluginName,
 	podresize.PluginName,
 }
 
@@ -53,7 +55,8 @@ func (s *Server) admission(ctx context.Context, cfg *genericapiserver.Config, a 
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		limitranger.Register, podsecurity.Register, priority.Register, setdefault.Register,
-		storageobjectinuseprotection.Register, resize.Register, runtimeclass.Register, podresize.Register,
+		storageobjectinuseprotection.Register, resize.Register, runtimeclass.Register,
+		ctbattest.Register, podresize.Register,
 	} {
 		register(plugins)
 	}

@@ -38,7 +38,6 @@ var absentComponents = []string{
 	"system:certificates.k8s.io:kube-apiserver-client-kubelet-approver",
 	"system:certificates.k8s.io:kubelet-serving-approver",
 	"system:certificates.k8s.io:legacy-unknown-approver",
-	"system:cluster-trust-bundle-discovery",
 	"system:heapster",
 	"system:kube-aggregator",
 	"system:kube-controller-manager",

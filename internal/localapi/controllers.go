@@ -9,13 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/controller/volume/ephemeral"
 	"k8s.io/kubernetes/pkg/controller/volume/persistentvolume"
 	"k8s.io/kubernetes/pkg/controller/volume/pvcprotection"
 	"k8s.io/kubernetes/pkg/controller/volume/pvprotection"
+	"k8s.io/utils/clock"
 
 	"github.com/holdfast-dev/holdfast/internal/localapi/binder"
 	"github.com/holdfast-dev/holdfast/internal/localapi/podgc"
@@ -28,6 +31,8 @@ const (
 	// binder looks for one only then. Upstream's is 15 s; here a round costs
 	// a look at a handful of objects in memory.
 	volumeResync = 5 * time.Second
+	// requestLife is how long a pod's request for a certificate stays: upstream's.
+	requestLife = 15 * time.Minute
 )
 
 // A controller is a loop that runs beside the server. run blocks until ctx is
@@ -82,7 +87,9 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 	if err != nil {
 		return nil, err
 	}
+	oldRequests := cleaner.NewPCRCleanerController(a.client, a.informers.Certificates().V1().PodCertificateRequests(), clock.RealClock{}, requestLife, requestLife/3)
 	return append(volumes, owners, budgets,
+		upstream("podCertificateRequests", workers(oldRequests.Run, 1)),
 		upstream("namespaces", workers(namespaces.Run, 2)),
 		upstream("serviceAccounts", workers(accounts.Run, 1)),
 		upstream("rootCA", workers(rootCA.Run, 1)),
@@ -122,7 +129,13 @@ func volumeControllers(ctx context.Context, a *api) ([]controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the volume protection: %w", err)
 	}
+	// The claims that pods with generic ephemeral volumes own.
+	own, err := ephemeral.NewController(ctx, a.client, core.Pods(), core.PersistentVolumeClaims())
+	if err != nil {
+		return nil, fmt.Errorf("make the controller of pods' own claims: %w", err)
+	}
 	return []controller{
+		upstream("ephemeralVolumes", workers(own.Run, 1)),
 		upstream("volumeBinding", binding.Run),
 		upstream("claimProtection", workers(claims.Run, 1)),
 		upstream("volumeProtection", workers(volumes.Run, 1)),

@@ -9,6 +9,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,6 +32,7 @@ import (
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
+	certificatesrest "k8s.io/kubernetes/pkg/registry/certificates/rest"
 	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
 	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
@@ -47,6 +49,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
 	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install" // the core group's scale subresources convert to it
+	_ "k8s.io/kubernetes/pkg/apis/certificates/install"
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
@@ -92,6 +95,7 @@ func resources() *serverstorage.ResourceConfig {
 		coordinationv1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, eventsv1.SchemeGroupVersion,
 		nodev1.SchemeGroupVersion, policyv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
 		schedulingv1.SchemeGroupVersion, storagev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion,
+		certificatesv1.SchemeGroupVersion,
 	)
 	core, storage, networking := corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
 	c.DisableResources(
@@ -99,6 +103,7 @@ func resources() *serverstorage.ResourceConfig {
 		core.WithResource("podtemplates"),
 		core.WithResource("componentstatuses"),
 		core.WithResource("resourcequotas"),
+		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), // nobody signs
 		storage.WithResource("csistoragecapacities"),
 		storage.WithResource("volumeattributesclasses"),
 		networking.WithResource("ingresses"),
@@ -166,6 +171,7 @@ func otherGroups(cfg *genericapiserver.Config) ([]*genericapiserver.APIGroupInfo
 	for _, p := range []provider{
 		authenticationrest.RESTStorageProvider{Authenticator: cfg.Authentication.Authenticator, APIAudiences: cfg.Authentication.APIAudiences},
 		authorizationrest.RESTStorageProvider{Authorizer: authz, RuleResolver: cfg.RuleResolver},
+		certificatesrest.RESTStorageProvider{Authorizer: authz},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
 		networkingrest.RESTStorageProvider{},

@@ -141,6 +141,8 @@ func TestAPI(t *testing.T) {
 		{"binding", testBinding},
 		{"runtime classes", testRuntimeClasses},
 		{"claims", testClaims},
+		{"pods' own claims", testOwnClaims},
+		{"trust bundles", testTrustBundles},
 		{"events expire", testEventsExpire},
 		{"logs", testLogs},
 		{"second listener", testSecondListener},

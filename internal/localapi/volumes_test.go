@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -99,6 +101,56 @@ func testClaims(t *testing.T, s *Server) {
 	c, err := client.CoreV1().PersistentVolumeClaims("claims").Get(t.Context(), "first", metav1.GetOptions{})
 	if err != nil || c.DeletionTimestamp == nil {
 		t.Errorf("a claim in use after its deletion: %v, %v", c.DeletionTimestamp, err)
+	}
+}
+
+// testOwnClaims holds that a generic ephemeral volume gets its claim, which ends
+// with its pod.
+func testOwnClaims(t *testing.T, s *Server) {
+	client := clientFor(t, s.AdminConfig())
+	newNamespace(t, client, "own")
+	createVolume(t, s, "own-scratch", "own-class")
+	createPod(t, client, testPod("own", "worker", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: new("own-class"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			}},
+		}}}}
+	}))
+	claims := client.CoreV1().PersistentVolumeClaims("own")
+	eventually(t, "the pod's claim bound", func(ctx context.Context) (bool, error) {
+		c, err := claims.Get(ctx, "worker-scratch", metav1.GetOptions{})
+		return err == nil && c.Status.Phase == corev1.ClaimBound && len(c.OwnerReferences) == 1 && c.OwnerReferences[0].Name == "worker", nil
+	})
+	if err := client.CoreV1().Pods("own").Delete(t.Context(), "worker", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the claim gone with its pod", func(ctx context.Context) (bool, error) {
+		_, err := claims.Get(ctx, "worker-scratch", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+}
+
+// testTrustBundles holds that the node can read what its pods are to trust, and
+// ask for their certificates.
+func testTrustBundles(t *testing.T, s *Server) {
+	client, kubelet := clientFor(t, s.AdminConfig()).CertificatesV1(), clientFor(t, s.KubeletConfig()).CertificatesV1()
+	bundle := &certificatesv1.ClusterTrustBundle{
+		ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: string(s.pki.CertPEM())},
+	}
+	if _, err := client.ClusterTrustBundles().Create(t.Context(), bundle, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := kubelet.ClusterTrustBundles().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Errorf("the node reads %v, %v", list, err)
+	}
+	if _, err := kubelet.PodCertificateRequests("default").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=node1,metadata.name=x"}); err != nil {
+		t.Errorf("the node reads its requests: %v", err)
+	}
+	if _, err := kubelet.ClusterTrustBundles().Create(t.Context(), bundle, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the node makes a bundle: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -13,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/apis/certificates"
+	certificatesinstall "k8s.io/kubernetes/pkg/apis/certificates/install"
+	certificatesvalidation "k8s.io/kubernetes/pkg/apis/certificates/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	coreinstall "k8s.io/kubernetes/pkg/apis/core/install"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
@@ -49,6 +53,7 @@ func New() *Parser {
 	storageinstall.Install(scheme)
 	schedulinginstall.Install(scheme)
 	nodeinstall.Install(scheme)
+	certificatesinstall.Install(scheme)
 	return &Parser{scheme: scheme, kinds: supported()}
 }
 
@@ -65,6 +70,7 @@ func supported() map[string]kind {
 		{storagev1.SchemeGroupVersion.WithKind("StorageClass"), false, reflect.TypeFor[storagev1.StorageClass](), checks[*storage.StorageClass](storagevalidation.ValidateStorageClass)},
 		{schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"), false, reflect.TypeFor[schedulingv1.PriorityClass](), checks[*scheduling.PriorityClass](schedulingvalidation.ValidatePriorityClass)},
 		{nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), false, reflect.TypeFor[nodev1.RuntimeClass](), checks(nodevalidation.ValidateRuntimeClass)},
+		{certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), false, reflect.TypeFor[certificatesv1.ClusterTrustBundle](), checks(validateTrustBundle)},
 	}
 	byName := make(map[string]kind, len(kinds))
 	for _, k := range kinds {
@@ -95,6 +101,10 @@ func validatePersistentVolume(pv *core.PersistentVolume) field.ErrorList {
 
 func validateClaim(claim *core.PersistentVolumeClaim) field.ErrorList {
 	return validation.ValidatePersistentVolumeClaim(claim, validation.ValidationOptionsForPersistentVolumeClaim(claim, nil))
+}
+
+func validateTrustBundle(bundle *certificates.ClusterTrustBundle) field.ErrorList {
+	return certificatesvalidation.ValidateClusterTrustBundle(bundle, certificatesvalidation.ValidateClusterTrustBundleOptions{})
 }
 
 // notTaken says what to do with well-known kinds that are not taken from files.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +32,8 @@ func (c *Checkpointer) Object(ref podvolumes.Ref) (runtime.Object, error) {
 		return read(c, refKey(ref), &v1.PersistentVolume{})
 	case podvolumes.RefRuntimeClass:
 		return read(c, refKey(ref), &nodev1.RuntimeClass{})
+	case podvolumes.RefTrustBundle:
+		return read(c, refKey(ref), &certificatesv1.ClusterTrustBundleList{})
 	default:
 		return nil, fmt.Errorf("nobody keeps a %s: %w", ref.Kind, fs.ErrNotExist)
 	}

@@ -62,10 +62,11 @@ const (
 	Claim            Kind = "PersistentVolumeClaim"
 	PersistentVolume Kind = "PersistentVolume"
 	RuntimeClass     Kind = "RuntimeClass"
-	Token            Kind = "Token"    // of a service account, for one pod
-	Services         Kind = "Services" // those of a namespace, as pods' environments name them
-	Node             Kind = "Node"     // this one
-	Answer           Kind = "Answer"   // when the API last answered
+	TrustBundles     Kind = "ClusterTrustBundle" // all of them, without a name
+	Token            Kind = "Token"              // of a service account, for one pod
+	Services         Kind = "Services"           // those of a namespace, as pods' environments name them
+	Node             Kind = "Node"               // this one
+	Answer           Kind = "Answer"             // when the API last answered
 )
 
 // A Key names what a file holds.

@@ -41,6 +41,8 @@ func (s *Store) client(ref podvolumes.Ref) client {
 		return clientOf(core.PersistentVolumeClaims(ref.Namespace), ref.Name)
 	case podvolumes.RefPersistentVolume:
 		return clientOf(core.PersistentVolumes(), ref.Name)
+	case podvolumes.RefTrustBundle:
+		return bundlesClient(s.cfg.Client.CertificatesV1().ClusterTrustBundles())
 	case podvolumes.RefRuntimeClass:
 		return clientOf(s.cfg.Client.NodeV1().RuntimeClasses(), ref.Name)
 	default:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,7 @@ var resources = map[podvolumes.RefKind]schema.GroupResource{
 	podvolumes.RefClaim:            {Resource: "persistentvolumeclaims"},
 	podvolumes.RefPersistentVolume: {Resource: "persistentvolumes"},
 	podvolumes.RefRuntimeClass:     {Group: nodev1.GroupName, Resource: "runtimeclass"},
+	podvolumes.RefTrustBundle:      {Group: certificatesv1.GroupName, Resource: "clustertrustbundles"},
 }
 
 // GetConfigMap returns a ConfigMap: from memory if a pod holds it, waiting for

@@ -50,6 +50,9 @@ type Config struct {
 	// serve. Default 2 s.
 	Patience time.Duration
 
+	// Certificates has certificates issued for pods. Nil: nobody does.
+	Certificates certificates
+
 	// MaxRetry is the longest pause between two tries to reach the API server.
 	// Default 10 s.
 	MaxRetry time.Duration
@@ -174,7 +177,7 @@ func (s *Store) hold(holder types.UID, refs []podvolumes.Ref) {
 }
 
 // Release lets go of everything that Hold and the reads for it kept for a pod,
-// its tokens included.
+// its tokens and certificates included.
 func (s *Store) Release(uid types.UID) {
 	s.mu.Lock()
 	for ref := range s.mu.held[uid] {
@@ -182,6 +185,9 @@ func (s *Store) Release(uid types.UID) {
 	}
 	s.mu.Unlock()
 	s.tokens.forget(uid)
+	if s.cfg.Certificates != nil {
+		s.cfg.Certificates.Release(uid)
+	}
 }
 
 func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {

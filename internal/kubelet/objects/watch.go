@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
@@ -68,12 +70,7 @@ func (s *Store) follow(ctx context.Context, e *entry) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", e.ref, err)
 	}
-	var found runtime.Object
-	for _, item := range items {
-		if nameOf(item) == e.ref.Name {
-			found = item
-		}
-	}
+	found := pick(e.ref, items)
 	s.seen(e, found)
 	if immutable(found) {
 		return errFixed
@@ -102,7 +99,24 @@ func (s *Store) follow(ctx context.Context, e *entry) error {
 	}
 }
 
+// pick returns what an entry holds of what was listed; nil: it is not there.
+func pick(ref podvolumes.Ref, items []runtime.Object) runtime.Object {
+	if ref == podvolumes.TrustBundles {
+		return bundles(items)
+	}
+	for _, item := range items {
+		if nameOf(item) == ref.Name {
+			return item
+		}
+	}
+	return nil
+}
+
 func (s *Store) event(e *entry, event watch.Event) error {
+	if bundle, ok := event.Object.(*certificatesv1.ClusterTrustBundle); ok && event.Type != watch.Bookmark {
+		s.bundleEvent(e, event.Type, bundle)
+		return nil
+	}
 	switch event.Type {
 	case watch.Added, watch.Modified:
 		if nameOf(event.Object) != e.ref.Name {

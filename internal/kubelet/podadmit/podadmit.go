@@ -98,6 +98,9 @@ func supported(n Node, pod *v1.Pod, _ []*v1.Pod) *Refusal {
 		if err := podvolumes.Supported(v); err != nil {
 			return &Refusal{reason.UnsupportedField, fmt.Sprintf("spec.volumes[%d] (%s): %v", i, v.Name, err)}
 		}
+		if field := podvolumes.NeedsAPIPod(v); field != "" && isStatic(pod) {
+			return &Refusal{reason.UnsupportedField, fmt.Sprintf("spec.volumes[%d] (%s): %s: it is made for a pod of the API, which a static pod is not: create the pod with kubectl", i, v.Name, field)}
+		}
 	}
 	return nil
 }

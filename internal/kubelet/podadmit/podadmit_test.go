@@ -44,6 +44,13 @@ func under(pressure ...v1.NodeConditionType) func(*Node) {
 	return func(n *Node) { n.Pressure = pressure }
 }
 
+func withVolume(source v1.VolumeSource, from string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations = map[string]string{"kubernetes.io/config.source": from}
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: source}}
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	evict := v1.Taint{Key: "gone", Value: "soon", Effect: v1.TaintEffectNoExecute}
 	tests := map[string]struct {
@@ -92,6 +99,11 @@ func TestAdmit(t *testing.T) {
 		},
 		"the disk is low, the pod is static": {
 			pod: func(p *v1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }, node: under(v1.NodeDiskPressure),
+		},
+		"a claim of its own": {pod: withVolume(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "api")},
+		"a claim of its own, and static": {
+			pod:  withVolume(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "file"),
+			want: &Refusal{"UnsupportedField", "spec.volumes[0] (v): ephemeral: it is made for a pod of the API, which a static pod is not: create the pod with kubectl"},
 		},
 		"fits":      {pod: asks("cpu", "500m", "memory", "64Mi")},
 		"fits just": {pod: asks("cpu", "1500m"), others: []*v1.Pod{newPod("o", asks("cpu", "500m"))}},

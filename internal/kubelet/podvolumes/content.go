@@ -64,7 +64,7 @@ func (r resolver) files(ctx context.Context) (map[string]atomicdir.File, error) 
 // projected gathers every source, and tells everything that is missing at once.
 func (r resolver) projected(ctx context.Context, c *content, sources []v1.VolumeProjection) error {
 	var errs []error
-	for _, source := range sources {
+	for i, source := range sources {
 		switch {
 		case source.ConfigMap != nil:
 			errs = append(errs, r.configMap(ctx, c, source.ConfigMap.Name, source.ConfigMap.Items, source.ConfigMap.Optional))
@@ -74,6 +74,10 @@ func (r resolver) projected(ctx context.Context, c *content, sources []v1.Volume
 			errs = append(errs, r.downward(c, source.DownwardAPI.Items))
 		case source.ServiceAccountToken != nil:
 			errs = append(errs, r.token(ctx, c, source.ServiceAccountToken))
+		case source.ClusterTrustBundle != nil:
+			errs = append(errs, r.trustBundle(ctx, c, source.ClusterTrustBundle))
+		case source.PodCertificate != nil:
+			errs = append(errs, r.certificate(ctx, c, i, source.PodCertificate))
 		}
 	}
 	return Join(errs...)

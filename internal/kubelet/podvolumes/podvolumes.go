@@ -66,7 +66,8 @@ type Volume struct {
 	Nested []string                  // content kinds: folders below the volume on which the pod mounts others
 
 	Medium    v1.StorageMedium // EmptyDir
-	SizeLimit int64            // EmptyDir in memory, bytes; 0: no limit of its own
+	PageSize  int64            // EmptyDir on huge pages, bytes; 0: it is on none
+	SizeLimit int64            // EmptyDir in memory or on huge pages, bytes; 0: no limit of its own
 	Mode      *int32           // EmptyDir: permission bits of its top; nil: 0777
 
 	HostPath     string          // HostPath, Local: the path on the host

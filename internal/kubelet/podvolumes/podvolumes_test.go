@@ -221,6 +221,13 @@ func TestResolveDisk(t *testing.T) {
 		}
 	}
 	withClaim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
+	ofOwn := v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}}
+	owned := func(by types.UID) func(*v1.PersistentVolumeClaim) {
+		return func(c *v1.PersistentVolumeClaim) {
+			c.Name = "web-v"
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: by, Controller: new(true)}}
+		}
+	}
 	limit := resource.MustParse("1Mi")
 	storage := func(size string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
@@ -240,7 +247,6 @@ func TestResolveDisk(t *testing.T) {
 		{"memory, pod's limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 64 << 20}, ""},
 		{"memory, own limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 20}, ""},
 		{"memory, node's", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 30}, ""},
-		{"huge pages", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}, nil, Volume{}, "emptyDir.medium"},
 		{"hostPath keeps its group", fsGroup, v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x/../y", Type: new(v1.HostPathFile)}}, nil, Volume{ID: ID{Kind: HostPath, Dir: "v"}, HostPath: "/y", HostPathType: v1.HostPathFile, FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
 		{"nfs", nil, v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}, nil, Volume{}, "nfs: this version cannot mount such volumes"},
 		{"local", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
@@ -256,6 +262,10 @@ func TestResolveDisk(t *testing.T) {
 		{"claim in its last use", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) {
 			c.DeletionTimestamp, c.Finalizers = &metav1.Time{}, []string{"kubernetes.io/pvc-protection"}
 		}), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"the pod's own claim", nil, ofOwn, api{"PersistentVolumeClaim ns/web-v": claim(owned("uid")), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"the pod's own claim is not made yet", nil, ofOwn, nil, Volume{}, `waiting for PersistentVolumeClaim ns/web-v (volume "v"): not found`},
+		{"another pod's claim", nil, ofOwn, api{"PersistentVolumeClaim ns/web-v": claim(owned("other")), "PersistentVolume pv": pv(nil)}, Volume{}, "PVC ns/web-v was not created for pod ns/web (pod is not owner)"},
+		{"nobody's claim", nil, ofOwn, api{"PersistentVolumeClaim ns/web-v": claim(func(c *v1.PersistentVolumeClaim) { c.Name = "web-v" }), "PersistentVolume pv": pv(nil)}, Volume{}, "PVC ns/web-v was not created for pod ns/web (pod is not owner)"},
 		{"no claim", nil, withClaim, nil, Volume{}, `waiting for PersistentVolumeClaim ns/c (volume "v"): not found`},
 		{"claim pending", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimPending })}, Volume{}, "not bound to a volume yet (phase Pending)"},
 		{"claim being deleted", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}, Volume{}, "being deleted"},
@@ -279,7 +289,7 @@ func TestResolveDisk(t *testing.T) {
 				}
 				return
 			}
-			if claimed := tt.source.PersistentVolumeClaim != nil; (got.PV != nil) != claimed || (got.Claim != nil) != claimed {
+			if claimed := tt.source.PersistentVolumeClaim != nil || tt.source.Ephemeral != nil; (got.PV != nil) != claimed || (got.Claim != nil) != claimed {
 				t.Errorf("claim %v, PersistentVolume %v", got.Claim, got.PV)
 			}
 			got.Claim, got.PV = nil, nil
@@ -294,7 +304,7 @@ func TestResolveDisk(t *testing.T) {
 // Every source that the API has is either resolved or refused by its name.
 func TestSupportedNamesEverySource(t *testing.T) {
 	sources := reflect.TypeFor[v1.VolumeSource]()
-	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true}
+	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true, "ephemeral": true}
 	for i := range sources.NumField() {
 		name, _, _ := strings.Cut(sources.Field(i).Tag.Get("json"), ",")
 		var v v1.Volume
@@ -307,11 +317,18 @@ func TestSupportedNamesEverySource(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, p := range []v1.VolumeProjection{{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}, {PodCertificate: &v1.PodCertificateProjection{}}} {
-		v := projected(nil, v1.VolumeProjection{Secret: &v1.SecretProjection{}}, p)
-		if err := Supported(&v); err == nil || !strings.Contains(err.Error(), "projected.sources[1]."+setField(p)) {
-			t.Errorf("%v", err)
+	// So is every source of a projected volume.
+	projections := reflect.TypeFor[v1.VolumeProjection]()
+	for i := range projections.NumField() {
+		var p v1.VolumeProjection
+		reflect.ValueOf(&p).Elem().Field(i).Set(reflect.New(projections.Field(i).Type.Elem()))
+		if v := projected(nil, p); Supported(&v) != nil {
+			t.Errorf("%v", Supported(&v))
 		}
+	}
+	v := projected(nil, v1.VolumeProjection{Secret: &v1.SecretProjection{}}, v1.VolumeProjection{})
+	if err := Supported(&v); err == nil || !strings.Contains(err.Error(), "projected.sources[1].no source") {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -329,12 +346,13 @@ func TestRefs(t *testing.T) {
 		p.Spec.RuntimeClassName = new("safe")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
 	}, configMap("c1", nil), projected(nil, v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s1"}}}, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "c3"}}}),
-		v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "p"}}})
+		v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "p"}}},
+		v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
 	var got []string
 	for _, ref := range Refs(p) {
 		got = append(got, ref.String())
 	}
-	want := []string{"ConfigMap ns/c1", "ConfigMap ns/c2", "ConfigMap ns/c3", "PersistentVolumeClaim ns/p", "RuntimeClass safe", "Secret ns/pull", "Secret ns/s1", "Secret ns/s2", "Secret ns/s3"}
+	want := []string{"ConfigMap ns/c1", "ConfigMap ns/c2", "ConfigMap ns/c3", "PersistentVolumeClaim ns/p", "PersistentVolumeClaim ns/web-own", "RuntimeClass safe", "Secret ns/pull", "Secret ns/s1", "Secret ns/s2", "Secret ns/s3"}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("(-got +want):\n%s", diff)
 	}

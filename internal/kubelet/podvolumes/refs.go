@@ -19,10 +19,16 @@ const (
 	RefPersistentVolume RefKind = "PersistentVolume"
 	RefServiceAccount   RefKind = "ServiceAccount"
 	RefRuntimeClass     RefKind = "RuntimeClass"
+	RefTrustBundle      RefKind = "ClusterTrustBundle"
+	RefPodCertificate   RefKind = "certificate of pod" // named by the pod
 )
 
-// A Ref names an API object. Namespace is empty for a PersistentVolume and a
-// RuntimeClass.
+// TrustBundles refers to all ClusterTrustBundles: pods choose among them by
+// signer and labels, and there are few.
+var TrustBundles = Ref{Kind: RefTrustBundle}
+
+// A Ref names an API object. Namespace is empty for what is in none. An empty
+// Name stands for all objects of the kind.
 type Ref struct {
 	Kind      RefKind
 	Namespace string
@@ -30,6 +36,9 @@ type Ref struct {
 }
 
 func (r Ref) String() string {
+	if r.Name == "" {
+		return string(r.Kind) + "s"
+	}
 	if r.Namespace == "" {
 		return fmt.Sprintf("%s %s", r.Kind, r.Name)
 	}
@@ -37,9 +46,9 @@ func (r Ref) String() string {
 }
 
 // Refs returns every ConfigMap, Secret and claim that a pod's volumes,
-// environments and image pulls refer to, and its RuntimeClass, each once, in
-// order. Service accounts
-// are not among them: their tokens are asked for, not watched.
+// environments and image pulls refer to, its RuntimeClass, and TrustBundles if it
+// has some projected, each once, in order. Service accounts are not among them:
+// their tokens are asked for, not watched.
 func Refs(pod *v1.Pod) []Ref {
 	var refs []Ref
 	add := func(kind RefKind, name string) {
@@ -49,6 +58,10 @@ func Refs(pod *v1.Pod) []Ref {
 	}
 	for i := range pod.Spec.Volumes {
 		volumeRefs(&pod.Spec.Volumes[i], add)
+		add(RefClaim, ClaimName(pod, &pod.Spec.Volumes[i]))
+		if projectsBundles(&pod.Spec.Volumes[i]) {
+			refs = append(refs, TrustBundles)
+		}
 	}
 	for c := range containers(pod) {
 		for _, from := range c.EnvFrom {
@@ -89,8 +102,6 @@ func volumeRefs(v *v1.Volume, add func(RefKind, string)) {
 		add(RefConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
 		add(RefSecret, v.Secret.SecretName)
-	case v.PersistentVolumeClaim != nil:
-		add(RefClaim, v.PersistentVolumeClaim.ClaimName)
 	case v.Projected != nil:
 		for _, source := range v.Projected.Sources {
 			if source.ConfigMap != nil {
@@ -101,4 +112,8 @@ func volumeRefs(v *v1.Volume, add func(RefKind, string)) {
 			}
 		}
 	}
+}
+
+func projectsBundles(v *v1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ClusterTrustBundle != nil })
 }

@@ -9,9 +9,11 @@ import (
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
 	storage "k8s.io/component-helpers/storage/volume"
 )
 
@@ -22,6 +24,11 @@ type Objects interface {
 	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	GetClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	GetPersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// TrustBundles returns all there are.
+	TrustBundles(ctx context.Context) (*certificatesv1.ClusterTrustBundleList, error)
+	// PodCertificate returns the certificate for a source of a pod's projected
+	// volume, without waiting for one to be issued.
+	PodCertificate(ctx context.Context, pod *v1.Pod, volume string, source int) (*Certificate, error)
 	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
@@ -52,10 +59,10 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 	case v.EmptyDir != nil:
 		out.Medium, out.Mode = v.EmptyDir.Medium, v.EmptyDir.Mode
 		out.SizeLimit = memorySize(pod, v.EmptyDir, host.Allocatable)
-		return out, nil
+		return r.hugePages(out)
 	case v.HostPath != nil:
 		return r.hostPath(out, v.HostPath), nil
-	case v.PersistentVolumeClaim != nil:
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return r.claim(ctx, out)
 	}
 	files, err := r.files(ctx)
@@ -76,10 +83,25 @@ type resolver struct {
 
 func (r resolver) waiting(kind RefKind, name string, err error) error {
 	ref := Ref{kind, r.pod.Namespace, name}
-	if kind == RefPersistentVolume {
+	if kind == RefPersistentVolume || kind == RefTrustBundle {
 		ref.Namespace = ""
 	}
 	return &WaitingError{ref, r.volume.Name, err}
+}
+
+// hugePages completes an emptyDir whose medium is huge pages.
+func (r resolver) hugePages(out Volume) (Volume, error) {
+	if !IsHugePages(out.Medium) {
+		return out, nil
+	}
+	var err error
+	if out.PageSize, err = hugePageSize(r.pod, out.Medium); err != nil {
+		return Volume{}, fmt.Errorf("%s: %w", Describe(r.volume.Name), err)
+	}
+	if limit := r.volume.EmptyDir.SizeLimit; limit != nil {
+		out.SizeLimit = limit.Value()
+	}
+	return out, nil
 }
 
 // hostPath never changes the ownership of what belongs to the host, as upstream.
@@ -100,10 +122,16 @@ const claimProtection = "kubernetes.io/pvc-protection"
 
 // claim finds the PersistentVolume behind a claim.
 func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
-	name := r.volume.PersistentVolumeClaim.ClaimName
+	name := ClaimName(r.pod, r.volume)
 	claim, err := r.objects.GetClaim(ctx, r.pod.Namespace, name)
 	if err != nil {
 		return Volume{}, r.waiting(RefClaim, name, err)
+	}
+	if r.volume.Ephemeral != nil {
+		// Somebody else's of the same name holds somebody else's data.
+		if err := ephemeral.VolumeIsForPod(r.pod, claim); err != nil {
+			return Volume{}, r.waiting(RefClaim, name, err)
+		}
 	}
 	if claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, claimProtection) {
 		return Volume{}, r.waiting(RefClaim, name, errors.New("it is being deleted; a pod cannot start to use it"))
@@ -126,7 +154,10 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 			return Volume{}, fmt.Errorf("%s: PersistentVolume %s is not for this node: %w", Describe(r.volume.Name), pv.Name, err)
 		}
 	}
-	out.ReadOnly = r.volume.PersistentVolumeClaim.ReadOnly || readOnlyModes(pv.Spec.AccessModes)
+	out.ReadOnly = readOnlyModes(pv.Spec.AccessModes)
+	if source := r.volume.PersistentVolumeClaim; source != nil {
+		out.ReadOnly = out.ReadOnly || source.ReadOnly
+	}
 	out.Claim, out.PV = claim, pv
 	out.OncePod = slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod})
 	if pv.Spec.HostPath != nil {
@@ -149,6 +180,19 @@ func growTo(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) int64 {
 		return 0
 	}
 	return size.Value()
+}
+
+// ClaimName returns the name of the claim that a pod's volume is of; "" if it is
+// of none. The claim of a generic ephemeral volume is made for the pod and named
+// after it.
+func ClaimName(pod *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, v)
+	}
+	return ""
 }
 
 func readOnlyModes(modes []v1.PersistentVolumeAccessMode) bool {

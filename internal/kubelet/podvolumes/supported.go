@@ -18,7 +18,7 @@ func Supported(v *v1.Volume) error {
 		return supportedEmptyDir(v.EmptyDir)
 	case v.Projected != nil:
 		return supportedProjected(v.Projected)
-	case v.PersistentVolumeClaim != nil:
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return nil
 	}
 	if _, ok := KindOf(v); ok {
@@ -28,15 +28,24 @@ func Supported(v *v1.Volume) error {
 }
 
 func supportedEmptyDir(source *v1.EmptyDirVolumeSource) error {
-	if source.Medium == v1.StorageMediumDefault || source.Medium == v1.StorageMediumMemory {
+	switch {
+	case source.Medium == v1.StorageMediumDefault || source.Medium == v1.StorageMediumMemory:
+		return nil
+	case IsHugePages(source.Medium):
+		if _, err := mediumPageSize(source.Medium); err != nil {
+			return fmt.Errorf("emptyDir.medium: %w", err)
+		}
 		return nil
 	}
-	return fmt.Errorf("emptyDir.medium: this version cannot mount medium %q, only \"\" and %q", source.Medium, v1.StorageMediumMemory)
+	return fmt.Errorf("emptyDir.medium: this version cannot mount medium %q, only \"\", %q, %q and %q with a page size", source.Medium,
+		v1.StorageMediumMemory, v1.StorageMediumHugePages, v1.StorageMediumHugePagesPrefix)
 }
 
 func supportedProjected(source *v1.ProjectedVolumeSource) error {
 	for i, s := range source.Sources {
-		if s.Secret == nil && s.ConfigMap == nil && s.DownwardAPI == nil && s.ServiceAccountToken == nil {
+		switch {
+		case s.Secret != nil, s.ConfigMap != nil, s.DownwardAPI != nil, s.ServiceAccountToken != nil, s.ClusterTrustBundle != nil, s.PodCertificate != nil:
+		default:
 			return fmt.Errorf("projected.sources[%d].%s: this version cannot project it", i, setField(s))
 		}
 	}
@@ -52,6 +61,23 @@ func SupportedPV(pv *v1.PersistentVolume) error {
 		return nil
 	}
 	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local and hostPath", pv.Name, setField(pv.Spec.PersistentVolumeSource))
+}
+
+// NeedsAPIPod returns the field by which a volume is made of something that the
+// API makes for its pod, by the pod's UID; "" if there is none. A static pod is
+// in the API only as a mirror of another UID, and cannot have such a volume.
+func NeedsAPIPod(v *v1.Volume) string {
+	if v.Ephemeral != nil {
+		return "ephemeral"
+	}
+	if v.Projected != nil {
+		for i, s := range v.Projected.Sources {
+			if s.PodCertificate != nil {
+				return fmt.Sprintf("projected.sources[%d].podCertificate", i)
+			}
+		}
+	}
+	return ""
 }
 
 // sourceField names the source of a volume as the pod's author wrote it.

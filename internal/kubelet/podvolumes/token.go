@@ -22,17 +22,7 @@ func (r resolver) token(ctx context.Context, c *content, source *v1.ServiceAccou
 	if err != nil {
 		return r.waiting(RefServiceAccount, account, err)
 	}
-	user := source.User
-	if user == nil && c.user == nil {
-		user = fsUser(r.pod)
-	}
-	// Where it is known who reads the token, nobody else can: upstream does so too.
-	var mode *int32
-	if user != nil || c.user != nil || c.group {
-		private := int32(0o600)
-		mode = &private
-	}
-	c.put(source.Path, []byte(answer.Status.Token), mode, user)
+	r.putPrivately(c, source.Path, []byte(answer.Status.Token), source.User)
 	return nil
 }
 

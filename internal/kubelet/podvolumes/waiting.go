@@ -24,7 +24,8 @@ func (e *WaitingError) Error() string {
 
 // Why returns what is the matter with the object.
 func (e *WaitingError) Why() string {
-	if apierrors.IsNotFound(e.Err) && e.Ref.Kind != RefServiceAccount { // a token can also lack its pod
+	// A token can also lack its pod, and a certificate what it is asked for with.
+	if apierrors.IsNotFound(e.Err) && e.Ref.Kind != RefServiceAccount && e.Ref.Kind != RefPodCertificate {
 		return "not found"
 	}
 	return e.Err.Error()

@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
-// setUpEmptyDir makes an empty folder, on disk or in memory. A mark in the
-// pod's folder says that it was made: from then on its permissions are the
-// pod's business. After a reboot the mark is there and the memory is not: the
-// volume starts anew, as upstream's does.
+// setUpEmptyDir makes an empty folder, on disk, in memory or on huge pages. A
+// mark in the pod's folder says that it was made: from then on its permissions
+// are the pod's business. After a reboot the mark is there and the memory is
+// not: the volume starts anew, as upstream's does.
 func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volume) error {
 	ready := h.layout.Ready(v.PodUID, v.ID)
 	isMount, err := mounted(dir)
@@ -23,7 +23,7 @@ func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volu
 		return err
 	}
 	inMemory := v.Medium == v1.StorageMediumMemory
-	if err == nil && isMount == inMemory && exists(ready) {
+	if err == nil && isMount == (inMemory || v.PageSize > 0) && exists(ready) {
 		return nil
 	}
 	if err := makeDir(filepath.Dir(dir)); err != nil {
@@ -35,10 +35,10 @@ func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volu
 	mode := fs.FileMode(0o777)
 	if inMemory {
 		mode |= fs.ModeSticky // what the kernel gives a tmpfs, and upstream leaves
-		if !isMount {
-			if err := mountTmpfs(dir, v.SizeLimit, 0o1777); err != nil {
-				return err
-			}
+	}
+	if !isMount {
+		if err := mountMemory(dir, v); err != nil {
+			return err
 		}
 	}
 	if v.Mode != nil {
@@ -53,6 +53,17 @@ func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volu
 		}
 	}
 	return mark(ready, "")
+}
+
+// mountMemory mounts what an emptyDir lies in, if that is not the disk.
+func mountMemory(dir string, v *podvolumes.Volume) error {
+	switch {
+	case v.PageSize > 0:
+		return mountHugePages(dir, v.PageSize, v.SizeLimit)
+	case v.Medium == v1.StorageMediumMemory:
+		return mountTmpfs(dir, v.SizeLimit, 0o1777)
+	}
+	return nil
 }
 
 // fileMode translates permission bits as chmod(2) has them.

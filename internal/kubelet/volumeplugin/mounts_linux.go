@@ -33,6 +33,20 @@ func mountTmpfs(dir string, size int64, mode uint32) error {
 	return nil
 }
 
+// mountHugePages mounts an empty filesystem of huge pages of pageSize bytes on
+// dir, that holds at most size bytes, rounded up to whole pages; 0: as many as
+// the machine has and the pod's cgroup lets it have.
+func mountHugePages(dir string, pageSize, size int64) error {
+	options := fmt.Sprintf("pagesize=%d", pageSize)
+	if size > 0 {
+		options += fmt.Sprintf(",size=%d", (size+pageSize-1)/pageSize*pageSize)
+	}
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, options); err != nil {
+		return &fs.PathError{Op: fmt.Sprintf("mount huge pages of %d bytes", pageSize), Path: dir, Err: err}
+	}
+	return nil
+}
+
 // mounted reports whether something is mounted on path itself. It does not
 // follow a link, and is an error that matches fs.ErrNotExist if path is not there.
 func mounted(path string) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -20,7 +21,7 @@ import (
 // kinds are applied in this order and deleted in the reverse one: what others
 // need comes first.
 var kinds = []string{
-	"Namespace", "RuntimeClass", "PriorityClass", "StorageClass", "PersistentVolume",
+	"Namespace", "RuntimeClass", "PriorityClass", "StorageClass", "PersistentVolume", "ClusterTrustBundle",
 	"ServiceAccount", "ConfigMap", "Secret", "PersistentVolumeClaim",
 }
 
@@ -36,6 +37,7 @@ var resources = map[string]resource{
 	"PriorityClass":         {schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), false},
 	"StorageClass":          {storagev1.SchemeGroupVersion.WithResource("storageclasses"), false},
 	"PersistentVolume":      {corev1.SchemeGroupVersion.WithResource("persistentvolumes"), false},
+	"ClusterTrustBundle":    {certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles"), false},
 	"ServiceAccount":        {corev1.SchemeGroupVersion.WithResource("serviceaccounts"), true},
 	"ConfigMap":             {corev1.SchemeGroupVersion.WithResource("configmaps"), true},
 	"Secret":                {corev1.SchemeGroupVersion.WithResource("secrets"), true},

@@ -192,6 +192,22 @@ kind: RuntimeClass
 metadata: {name: safe}
 handler: gvisor
 ---
+apiVersion: certificates.k8s.io/v1
+kind: ClusterTrustBundle
+metadata: {name: roots}
+spec:
+  trustBundle: |
+    -----BEGIN CERTIFICATE-----
+    MIIBcDCCARegAwIBAgIUQrbw5oeommrwiKAlxsi0891mhl8wCgYIKoZIzj0EAwIw
+    DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI4MTgxNDA1WhgPMjEyNjExMDQxODE0MDVa
+    MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE3v5lf4ri
+    jbXyO/h9cx4yq98XYwSC/f5nAjP4S/z3VCTDVm2+QuXazqihprY18fgmVLSCA3H/
+    XxJ9gPokjPrB66NTMFEwHQYDVR0OBBYEFBHrq6AL1P2SLBuuG5H0P4pTaXv3MB8G
+    A1UdIwQYMBaAFBHrq6AL1P2SLBuuG5H0P4pTaXv3MA8GA1UdEwEB/wQFMAMBAf8w
+    CgYIKoZIzj0EAwIDRwAwRAIgFZlCl9O99PU9daMK/W3ofYOTVoWNre1d+Y7hkeqf
+    KVwCIHs/DzNHr+VKeGFsEirCktBPbdm0taSnEBY521AiLL0D
+    -----END CERTIFICATE-----
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -229,6 +245,10 @@ func TestApplier(t *testing.T) {
 				},
 				func() error {
 					_, err := kube.NodeV1().RuntimeClasses().Get(ctx, "safe", metav1.GetOptions{})
+					return err
+				},
+				func() error {
+					_, err := kube.CertificatesV1().ClusterTrustBundles().Get(ctx, "roots", metav1.GetOptions{})
 					return err
 				},
 				func() error {
