@@ -70,7 +70,7 @@ func (k *Kubelet) podNode() *podfiles.Node {
 		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault, HiddenPaths: k.hiddenPaths,
 	}
 	if node := k.thisNode(); node != nil {
-		n.Handlers = node.Status.RuntimeHandlers
+		n.Handlers, n.RuntimeVersion = node.Status.RuntimeHandlers, node.Status.NodeInfo.ContainerRuntimeVersion
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
 	}
 	return n
@@ -133,8 +133,8 @@ func (k *Kubelet) passProbeResults(ctx context.Context) error {
 // their full names, have just come, not by a pull.
 func (k *Kubelet) ImagesCame(refs []string) {
 	for _, pod := range k.loop.Pods() {
-		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			ref, err := reference.ParseDockerRef(c.Image)
+		for _, image := range podfiles.Images(pod) {
+			ref, err := reference.ParseDockerRef(image)
 			if err == nil && slices.Contains(refs, ref.String()) {
 				k.workers.Poke(pod.UID)
 				break

@@ -90,7 +90,7 @@ func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string, recursive bool
 
 // readOnly reports whether a volume is read-only whatever its mounts say.
 func readOnly(v *v1.Volume) bool {
-	return written(v) || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	return written(v) || v.Image != nil || v.NFS != nil && v.NFS.ReadOnly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
 // written reports whether the kubelet writes what is in a volume.

@@ -59,6 +59,10 @@ type Node struct {
 
 	PodLogs string // folder of all pods' logs
 
+	// RuntimeVersion is the runtime's name and version, such as
+	// containerd://2.2.1; empty: not known.
+	RuntimeVersion string
+
 	// Handlers are the runtime's, with what each is able to. One that is not here
 	// is able to nothing of it.
 	Handlers []v1.NodeRuntimeHandler

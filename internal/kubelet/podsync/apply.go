@@ -27,6 +27,8 @@ type run struct {
 
 	restartAll bool // the pod's status says so
 
+	imageVolumes map[string]imageVolume // those pulled so far, by the pod's names for them
+
 	old     map[string]reason.Wait // of the last run
 	waits   map[string]reason.Wait // the same until it is known better
 	retryAt time.Time
@@ -282,6 +284,9 @@ func (r *run) startOne(ctx context.Context, st start) error {
 				fmt.Sprintf("Back-off restarting failed container %s in pod %s", st.container.Name, describe(r.pod)))
 		}
 		return &startError{wait: st.wait, retryAt: st.until}
+	}
+	if err := r.pullVolumes(ctx, st.container); err != nil {
+		return err
 	}
 	image, err := r.s.puller.ensure(ctx, r.pod, st.container, r.sandbox)
 	if err != nil {

@@ -120,15 +120,16 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
+		image := r.imageVolumes[m.Name].spec
 		path, ok := paths[m.Name]
-		if !ok {
+		if !ok && image == nil {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
 		}
 		sub, err := podfiles.SubPath(m, env)
 		if err != nil {
 			return nil, err
 		}
-		if sub != "" {
+		if sub != "" && image == nil {
 			path, err = r.subPath(ctx, c, i, sub)
 			if err != nil {
 				return nil, err
@@ -138,7 +139,12 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, podfiles.VolumeMount(r.pod, m, path, recursive))
+		mount := podfiles.VolumeMount(r.pod, m, path, recursive)
+		mount.Readonly = mount.Readonly || r.s.cfg.Volumes.ReadOnly(r.pod.UID, m.Name)
+		if image != nil {
+			mount.Image, mount.ImageSubPath = image, sub
+		}
+		out = append(out, mount)
 	}
 	if podfiles.WantsHosts(r.pod, c, r.status.IPs) {
 		path, err := r.hosts()

@@ -51,6 +51,9 @@ func containerRef(pod *v1.Pod, name string) *v1.ObjectReference {
 }
 
 func fieldPath(pod *v1.Pod, name string) string {
+	if name == "" { // an image that a volume is made of
+		return ""
+	}
 	list := "ephemeralContainers"
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == name {

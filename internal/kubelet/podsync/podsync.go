@@ -77,6 +77,8 @@ type volumes interface {
 	WaitForMount(ctx context.Context, pod *v1.Pod) error
 	// Paths returns where the pod's volumes lie, by their names.
 	Paths(uid types.UID) map[string]string
+	// ReadOnly reports whether a volume is read-only whatever its mounts say.
+	ReadOnly(uid types.UID, volume string) bool
 	// SubPath returns a path that is, and stays, the part of a mounted volume that
 	// is asked for, whatever links the volume holds. It makes a missing folder.
 	SubPath(ctx context.Context, part podvolumes.SubPath) (path string, err error)

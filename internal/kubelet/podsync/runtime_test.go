@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,22 @@ func TestRealRuntime(t *testing.T) {
 			if err != nil || code != 0 || !strings.Contains(string(stdout), test.want) {
 				t.Errorf("%q: got %d %v, want %q in:\n%s%s", test.cmd, code, err, test.want, stdout, stderr)
 			}
+		}
+	})
+
+	t.Run("an image as a volume", func(t *testing.T) {
+		w := newReal(t, "image", "sleep", "1h")
+		w.pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: demoImage, PullPolicy: v1.PullIfNotPresent}}}}
+		w.main().VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/image"}}
+		w.mustSync()
+		w.wantRunning("main")
+		id := w.newest("main").ID
+		stdout, stderr, code, err := rt.ExecSync(t.Context(), id, []string{"/demo", "cat", "/proc/mounts"}, 10*time.Second)
+		if err != nil || code != 0 || !regexp.MustCompile(`(?m)^overlay /image overlay ro,`).Match(stdout) {
+			t.Errorf("got %d %v, no read-only /image in:\n%s%s", code, err, stdout, stderr)
+		}
+		if _, stderr, code, err := rt.ExecSync(t.Context(), id, []string{"/demo", "cat", "/image/demo"}, 10*time.Second); err != nil || code != 0 {
+			t.Errorf("the image's program cannot be read: %d %v %s", code, err, stderr)
 		}
 	})
 

@@ -53,6 +53,7 @@ type world struct {
 	mount              error                // why volumes are not ready
 	paths              map[string]string
 	parts              []podvolumes.SubPath // that were asked for
+	readOnly           string               // a volume that is
 	partErr            error
 	secrets            map[string]*v1.Secret
 	maps               map[string]*v1.ConfigMap
@@ -129,6 +130,8 @@ func (v *worldVolumes) WaitForMount(ctx context.Context, _ *v1.Pod) error {
 }
 
 func (v *worldVolumes) Paths(types.UID) map[string]string { return v.paths }
+
+func (v *worldVolumes) ReadOnly(_ types.UID, volume string) bool { return v.readOnly == volume }
 
 func (v *worldVolumes) SubPath(_ context.Context, part podvolumes.SubPath) (string, error) {
 	v.mu.Lock()

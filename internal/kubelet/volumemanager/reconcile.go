@@ -179,6 +179,9 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, names map[string]pod
 	var all []resolution
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		if podvolumes.ByRuntime(v) {
+			continue
+		}
 		volume, err := podvolumes.Resolve(ctx, pod, v, m.cfg.Objects, host)
 		if err != nil {
 			all = append(all, resolution{name: v.Name, id: names[v.Name], err: err})

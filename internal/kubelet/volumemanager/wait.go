@@ -141,6 +141,15 @@ func (m *Manager) Paths(uid types.UID) map[string]string {
 	return paths
 }
 
+// ReadOnly reports whether a pod's volume is read-only as a whole. A mount that
+// does not say so would be made writable by some runtimes.
+func (m *Manager) ReadOnly(uid types.UID, volume string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.mu.pods[uid]
+	return st != nil && st.volumes[st.names[volume]].readOnly
+}
+
 // SubPath makes a part of a mounted volume a mount of its own, for one volume
 // mount of a container, and returns its path on the host. It lives until the
 // pod's volumes are unmounted. The caller leaves out VolumePath, ReadOnly and
