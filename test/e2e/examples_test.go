@@ -53,6 +53,8 @@ func TestExamples(t *testing.T) {
 			{"logs prepared-edge-1 -c helper", "serving on"},
 			{"logs -n chores sweep-edge-1", "swept"},
 			{"get pvc ledger", "Bound"},
+			{"exec shelf-edge-1 -- /demo ls /image", "demo"},
+			{"exec shelf-edge-1 -- /demo cat /about/labels", "shelf"},
 			{"get pod probed-edge-1", "0/1"},
 		} {
 			out, err := n.tryKubectl("", strings.Fields(want.command)...)

@@ -30,6 +30,7 @@ var parts = []part{
 	{pkg: "internal/kubelet/hoststats"},
 	{pkg: "internal/kubelet/podsync", run: "TestRealRuntime"},
 	{pkg: "internal/kubelet"},
+	{pkg: "internal/kubelet/volumeplugin", run: "TestNFS|TestHugePages"},
 	{pkg: "internal/podnet"},
 	{pkg: "internal/runtimehost"},
 	{pkg: "internal/kubelet/cri/critest", run: "TestBundledContainerd"},

@@ -29,6 +29,7 @@ const (
 	Projected   Kind = "kubernetes.io~projected"
 	DownwardAPI Kind = "kubernetes.io~downward-api"
 	Local       Kind = "kubernetes.io~local-volume" // of a PersistentVolume
+	NFS         Kind = "kubernetes.io~nfs"          // of a pod or a PersistentVolume
 )
 
 // HasContent reports whether the volumes of a kind hold files that Holdfast
@@ -39,7 +40,7 @@ func (k Kind) HasContent() bool {
 
 // Outlasts reports whether a pod can go on with its volume of a kind when the
 // API objects that it was made from cannot be had any more.
-func (k Kind) Outlasts() bool { return k.HasContent() || k == Local }
+func (k Kind) Outlasts() bool { return k.HasContent() || k == Local || k == NFS }
 
 // InMemory reports whether the content of a kind is kept off the disk.
 // ConfigMaps are public; all others may be secret.
@@ -72,7 +73,9 @@ type Volume struct {
 
 	HostPath     string          // HostPath, Local: the path on the host
 	HostPathType v1.HostPathType // HostPath
-	MountOptions []string        // Local
+	MountOptions []string        // Local, NFS
+	NFSServer    string          // NFS: a name or an address
+	NFSPath      string          // NFS: of the export
 	FSGroup      *int64          // group that owns the volume; nil: no change
 	FSPolicy     v1.PodFSGroupChangePolicy
 	ReadOnly     bool // the volume as a whole is read-only
@@ -99,6 +102,8 @@ func KindOf(v *v1.Volume) (kind Kind, ok bool) {
 		return EmptyDir, true
 	case v.HostPath != nil:
 		return HostPath, true
+	case v.NFS != nil:
+		return NFS, true
 	case v.ConfigMap != nil:
 		return ConfigMap, true
 	case v.Secret != nil:

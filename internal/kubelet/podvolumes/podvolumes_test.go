@@ -248,7 +248,12 @@ func TestResolveDisk(t *testing.T) {
 		{"memory, own limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 20}, ""},
 		{"memory, node's", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 30}, ""},
 		{"hostPath keeps its group", fsGroup, v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x/../y", Type: new(v1.HostPathFile)}}, nil, Volume{ID: ID{Kind: HostPath, Dir: "v"}, HostPath: "/y", HostPathType: v1.HostPathFile, FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
-		{"nfs", nil, v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}, nil, Volume{}, "nfs: this version cannot mount such volumes"},
+		{"nfs keeps its group", fsGroup, v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/p", ReadOnly: true}}, nil, Volume{ID: ID{Kind: NFS, Dir: "v"}, NFSServer: "s", NFSPath: "/p", ReadOnly: true, FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
+		{"iscsi", nil, v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}, nil, Volume{}, "iscsi: this version cannot mount such volumes"},
+		{"nfs behind a claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
+			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/p"}}
+			p.Spec.MountOptions = []string{"hard"}
+		})}, Volume{ID: ID{Kind: NFS, Dir: "pv"}, NFSServer: "s", NFSPath: "/p", MountOptions: []string{"hard"}}, ""},
 		{"local", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(nil)}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"read-only by its modes", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany} })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", ReadOnly: true}, ""},
 		{"hostPath behind a claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
@@ -276,7 +281,7 @@ func TestResolveDisk(t *testing.T) {
 		{"block volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) })}, Volume{}, "spec.volumeMode"},
 		{"csi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
-		})}, Volume{}, "spec.csi: this version mounts only local and hostPath"},
+		})}, Volume{}, "spec.csi: this version mounts only local, hostPath and nfs"},
 	}
 	host := Host{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}, Labels: map[string]string{v1.LabelHostname: "here"}}
 	for _, tt := range tests {
@@ -304,7 +309,7 @@ func TestResolveDisk(t *testing.T) {
 // Every source that the API has is either resolved or refused by its name.
 func TestSupportedNamesEverySource(t *testing.T) {
 	sources := reflect.TypeFor[v1.VolumeSource]()
-	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true, "ephemeral": true}
+	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true, "ephemeral": true, "image": true, "nfs": true}
 	for i := range sources.NumField() {
 		name, _, _ := strings.Cut(sources.Field(i).Tag.Get("json"), ",")
 		var v v1.Volume

@@ -62,6 +62,8 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 		return r.hugePages(out)
 	case v.HostPath != nil:
 		return r.hostPath(out, v.HostPath), nil
+	case v.NFS != nil:
+		return r.nfs(out, v.NFS), nil
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return r.claim(ctx, out)
 	}
@@ -115,6 +117,15 @@ func (r resolver) hostPath(out Volume, source *v1.HostPathVolumeSource) Volume {
 	return out
 }
 
+// nfs never changes the ownership of what belongs to the server, as upstream.
+func (r resolver) nfs(out Volume, source *v1.NFSVolumeSource) Volume {
+	out.Kind = NFS
+	out.NFSServer, out.NFSPath = source.Server, source.Path
+	out.ReadOnly = out.ReadOnly || source.ReadOnly
+	out.FSGroup = nil
+	return out
+}
+
 // claimProtection is the finalizer that a claim has as long as pods use it. One
 // that is being deleted can still be mounted meanwhile: the pod may be one of
 // those, after a reboot.
@@ -162,6 +173,10 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	out.OncePod = slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod})
 	if pv.Spec.HostPath != nil {
 		return r.hostPath(out, pv.Spec.HostPath), nil
+	}
+	if pv.Spec.NFS != nil {
+		out.Dir, out.MountOptions = pv.Name, pv.Spec.MountOptions
+		return r.nfs(out, pv.Spec.NFS), nil
 	}
 	out.ID = ID{Kind: Local, Dir: pv.Name}
 	out.HostPath, out.MountOptions = filepath.Clean(pv.Spec.Local.Path), pv.Spec.MountOptions

@@ -18,7 +18,7 @@ func Supported(v *v1.Volume) error {
 		return supportedEmptyDir(v.EmptyDir)
 	case v.Projected != nil:
 		return supportedProjected(v.Projected)
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil, ByRuntime(v):
 		return nil
 	}
 	if _, ok := KindOf(v); ok {
@@ -57,10 +57,10 @@ func SupportedPV(pv *v1.PersistentVolume) error {
 	if mode := pv.Spec.VolumeMode; mode != nil && *mode != v1.PersistentVolumeFilesystem {
 		return fmt.Errorf("PersistentVolume %s: spec.volumeMode: this version cannot give volumes of mode %s", pv.Name, *mode)
 	}
-	if pv.Spec.Local != nil || pv.Spec.HostPath != nil {
+	if pv.Spec.Local != nil || pv.Spec.HostPath != nil || pv.Spec.NFS != nil {
 		return nil
 	}
-	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local and hostPath", pv.Name, setField(pv.Spec.PersistentVolumeSource))
+	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local, hostPath and nfs", pv.Name, setField(pv.Spec.PersistentVolumeSource))
 }
 
 // NeedsAPIPod returns the field by which a volume is made of something that the
@@ -79,6 +79,10 @@ func NeedsAPIPod(v *v1.Volume) string {
 	}
 	return ""
 }
+
+// ByRuntime reports whether a volume is made by the container runtime: there is
+// nothing for anybody else to mount.
+func ByRuntime(v *v1.Volume) bool { return v.Image != nil }
 
 // sourceField names the source of a volume as the pod's author wrote it.
 func sourceField(v *v1.Volume) string { return setField(v.VolumeSource) }

@@ -78,6 +78,8 @@ func (h *Host) foundIn(uid types.UID, top string, block bool) ([]podvolumes.Foun
 			f := podvolumes.Found{PodUID: uid, ID: id, Path: h.layout.Volume(uid, id), Name: name}
 			if id.Kind == podvolumes.Local {
 				f.PV = name
+			}
+			if id.Kind == podvolumes.Local || id.Kind == podvolumes.NFS {
 				mark, _ := os.ReadFile(h.layout.Ready(uid, id)) // none: a set-up that was cut short
 				f.Name = string(mark)
 			}
@@ -95,6 +97,10 @@ func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
 	dir := h.layout.Volume(uid, id)
 	if id.Block {
 		return exists(dir)
+	}
+	if id.Kind == podvolumes.NFS {
+		isMount, err := mountedWithoutAsking(dir)
+		return err == nil && isMount
 	}
 	if id.Kind.InMemory() || id.Kind == podvolumes.Local {
 		if isMount, err := mounted(dir); err != nil || !isMount {

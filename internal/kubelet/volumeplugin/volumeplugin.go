@@ -17,10 +17,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,6 +54,8 @@ type Host struct {
 	log     *slog.Logger
 	events  recorder
 	mounter mount.Interface
+
+	nfsPatience time.Duration // with a server, when an export is unmounted
 }
 
 // New makes a Host. It touches nothing yet.
@@ -61,7 +63,7 @@ func New(cfg Config) *Host {
 	if cfg.Events == nil {
 		cfg.Events = nobody{}
 	}
-	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, cfg.Events, mount.NewWithoutSystemd("")}
+	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, cfg.Events, mount.NewWithoutSystemd(""), nfsPatience}
 }
 
 // SetUp makes a volume, or brings one that is there up to date, and returns the
@@ -82,6 +84,8 @@ func (h *Host) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 		dir, err = v.HostPath, setUpHostPath(v)
 	case podvolumes.ConfigMap, podvolumes.Secret, podvolumes.Projected, podvolumes.DownwardAPI:
 		err = h.setUpContent(dir, v)
+	case podvolumes.NFS:
+		err = h.setUpNFS(ctx, dir, v)
 	case podvolumes.Local:
 		err = h.setUpLocal(ctx, dir, v)
 	default:
@@ -107,16 +111,16 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 		return nil
 	}
 	dir := h.layout.Volume(uid, id)
-	err := unmount(dir)
+	var err error
+	if id.Kind == podvolumes.NFS {
+		err = unmountNFS(ctx, dir, h.nfsPatience)
+	} else {
+		err = unmount(dir)
+	}
 	switch {
 	case err != nil:
-	case id.Kind == podvolumes.Local:
-		// The folder was a mount point and is empty. Were it not, the data would
-		// not be ours to remove.
-		err = os.Remove(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+	case id.Kind == podvolumes.Local, id.Kind == podvolumes.NFS:
+		err = removeEmpty(dir)
 	default:
 		err = removeTree(ctx, dir)
 	}
