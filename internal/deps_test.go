@@ -22,6 +22,10 @@ var kinds = map[string]string{
 	"internal/regularfile":            "leaf",
 	"internal/certfile":               "leaf",
 	"internal/docs":                   "leaf", // tests alone
+	"internal/diskusage":              "leaf",
+	"internal/projectquota":           "leaf",
+	"internal/cgroupfs":               "leaf",
+	"internal/resourcemetrics":        "leaf",
 	"internal/cli":                    "leaf",
 	"internal/accounts":               "leaf",
 	"internal/control":                "leaf",

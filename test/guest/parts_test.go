@@ -26,6 +26,8 @@ type part struct {
 // makes different.
 var parts = []part{
 	{pkg: "internal/testenv"},
+	{pkg: "internal/projectquota"},
+	{pkg: "internal/cgroupfs"},
 	{pkg: "internal/kubelet/podcgroup"},
 	{pkg: "internal/kubelet/hoststats"},
 	{pkg: "internal/kubelet/podsync", run: "TestRealRuntime"},

@@ -1,0 +1,90 @@
+package cgroupfs
+
+import (
+	"bytes"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// scratch is what a reader needs besides the answer.
+type scratch struct {
+	path   []byte
+	data   []byte
+	values [8]Value
+}
+
+// file reads a file of a group: nil if that cannot be. It is good until the next
+// call. A file of the kernel's that is longer than the buffer is cut off.
+func (s *scratch) file(dir, group, name string) []byte {
+	fd := s.open(dir, group, name)
+	if fd < 0 {
+		return nil
+	}
+	n := 0
+	for n < len(s.data) {
+		got, err := unix.Read(fd, s.data[n:])
+		if err == unix.EINTR { //nolint:errorlint // the call returns nothing else
+			continue
+		}
+		if err != nil || got <= 0 {
+			break
+		}
+		n += got
+	}
+	_ = unix.Close(fd) // only read
+	if n == 0 {
+		return nil
+	}
+	return s.data[:n]
+}
+
+// lines counts the lines of a file of any length.
+func (s *scratch) lines(dir, group, name string) (count uint64, ok bool) {
+	fd := s.open(dir, group, name)
+	if fd < 0 {
+		return 0, false
+	}
+	defer func() { _ = unix.Close(fd) }() // only read
+	for {
+		n, err := unix.Read(fd, s.data)
+		switch {
+		case err == unix.EINTR: //nolint:errorlint // the call returns nothing else
+			continue
+		case err != nil:
+			return 0, false
+		case n <= 0:
+			return count, true
+		}
+		count += uint64(bytes.Count(s.data[:n], []byte{'\n'}))
+	}
+}
+
+// open opens a file without the copies that a path of strings would need.
+func (s *scratch) open(dir, group, name string) int {
+	if dir == "" {
+		return -1
+	}
+	s.path = append(append(append(append(append(append(s.path[:0], dir...), '/'), group...), '/'), name...), 0)
+	for {
+		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, ^uintptr(0), uintptr(unsafe.Pointer(&s.path[0])), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+		switch errno {
+		case 0:
+			return int(fd)
+		case unix.EINTR:
+			continue
+		}
+		return -1
+	}
+}
+
+func (s *scratch) number(dir, group, name string) Value {
+	return parseNumber(s.file(dir, group, name))
+}
+
+// stat returns the values of names. It is good until the next call.
+func (s *scratch) stat(data []byte, names []string) []Value {
+	into := s.values[:len(names)]
+	parseStat(data, names, into)
+	return into
+}
