@@ -94,6 +94,7 @@ var kinds = map[string]string{
 	"internal/kubelet/objects":        "adapter",
 	"internal/kubelet/volumeplugin":   "adapter",
 	"internal/kubelet/volumemanager":  "stage",
+	"internal/kubelet/volumestats":    "stage",
 	"internal/kubelet/podcgroup":      "adapter",
 	"internal/kubelet/hoststats":      "adapter",
 	"internal/kubelet/nodestatus":     "stage",

@@ -1,0 +1,30 @@
+package podvolumes
+
+import "errors"
+
+// ErrNoUsage is returned by what measures volumes for one that takes no space, such as
+// a hostPath in /proc.
+var ErrNoUsage = errors.New("it is on a filesystem that has no size")
+
+// A Method is how it came to be known what a volume takes.
+type Method string
+
+// The methods, the best first.
+const (
+	ByDriver     Method = "driver"     // its CSI driver says so
+	ByQuota      Method = "quota"      // the filesystem counts the volume on its own
+	ByFilesystem Method = "filesystem" // the volume is a filesystem of its own
+	ByDevice     Method = "device"     // a device: only its size is known
+	ByWalk       Method = "walk"       // its files were counted
+)
+
+// A Usage is what a volume takes, and what there is. What is not known is nil.
+type Usage struct {
+	Method         Method  `json:"method"`
+	CapacityBytes  *uint64 `json:"capacityBytes,omitempty"`
+	AvailableBytes *uint64 `json:"availableBytes,omitempty"`
+	UsedBytes      *uint64 `json:"usedBytes,omitempty"`
+	Inodes         *uint64 `json:"inodes,omitempty"`
+	InodesFree     *uint64 `json:"inodesFree,omitempty"`
+	InodesUsed     *uint64 `json:"inodesUsed,omitempty"`
+}

@@ -1,0 +1,244 @@
+package volumestats
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+const (
+	// lookAgain is how long a volume that is not there yet is waited for before the
+	// next look, and a new pod whose coming nobody told.
+	lookAgain = time.Second
+	// savePeriod is how often figures are written while the agent runs.
+	savePeriod = 10 * time.Minute
+)
+
+var errLate = errors.New("it has not ended in time")
+
+// Run measures until ctx is done. It does not wait for calls that hang.
+func (a *Analyzer) Run(ctx context.Context) error {
+	if a.cfg.Period < 0 {
+		a.cfg.Log.Info("volumes are not measured: volumeStatsAggPeriod is negative")
+		<-ctx.Done()
+		return nil
+	}
+	a.load()
+	a.saved = time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for _, t := range a.tries {
+				t.cancel()
+			}
+			a.save()
+			return nil
+		case r := <-a.done:
+			a.take(r)
+		case <-a.bell:
+		case <-timer.C:
+		}
+		if time.Since(a.saved) > savePeriod {
+			a.save()
+		}
+		timer.Reset(time.Until(a.look(ctx, time.Now())))
+	}
+}
+
+// look forgets pods that are gone, gives up on tries that are late, starts those that
+// are due, and returns when to look again.
+func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := now.Add(a.cfg.Period)
+	wait := func(at time.Time) {
+		if at.Before(next) {
+			next = at
+		}
+	}
+	pods := a.cfg.Pods()
+	a.forgetLocked(pods)
+	running := 0
+	for path, t := range a.tries {
+		switch late := t.began.Add(a.cfg.Deadline); {
+		case t.late:
+		case !now.Before(late):
+			t.late = true
+			t.cancel()
+			a.lateLocked(path)
+		default:
+			running++
+			wait(late)
+		}
+	}
+	for _, pod := range pods {
+		if len(pod.Spec.Volumes) == 0 {
+			continue
+		}
+		if missing := a.updateLocked(pod); missing {
+			wait(now.Add(lookAgain))
+		}
+		for name, v := range a.mu.pods[pod.UID] {
+			switch {
+			case v.trying:
+			case now.Before(v.due):
+				wait(v.due)
+			case a.tries[v.path] != nil: // it hangs, or another pod has the same
+				wait(now.Add(lookAgain))
+			case running < a.cfg.Parallel:
+				running++
+				v.trying = true
+				a.startLocked(ctx, pod.UID, name, v.path)
+			}
+			// Else: when one has ended, there is another look.
+		}
+	}
+	return next
+}
+
+// updateLocked brings what is known of which volumes a pod has up to date. missing is
+// whether some are not there yet.
+func (a *Analyzer) updateLocked(pod *v1.Pod) (missing bool) {
+	known := a.mu.pods[pod.UID]
+	if known == nil {
+		known = map[string]*volume{}
+		a.mu.pods[pod.UID] = known
+	}
+	if len(known) == len(pod.Spec.Volumes) && allPlaced(known) {
+		return false
+	}
+	there := a.cfg.Paths.Paths(pod.UID)
+	for i := range pod.Spec.Volumes {
+		name := pod.Spec.Volumes[i].Name
+		path, ok := there[name]
+		if !ok {
+			missing = true
+			continue
+		}
+		if known[name] == nil {
+			known[name] = &volume{}
+		}
+		known[name].path = path
+	}
+	return missing
+}
+
+// allPlaced reports whether the paths of all volumes are known: those that come from
+// the file have none yet.
+func allPlaced(known map[string]*volume) bool {
+	for _, v := range known {
+		if v.path == "" {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Analyzer) forgetLocked(pods []*v1.Pod) {
+	if len(pods) == 0 && len(a.mu.pods) == 0 {
+		return
+	}
+	wanted := make(map[types.UID]struct{}, len(pods))
+	for _, pod := range pods {
+		wanted[pod.UID] = struct{}{}
+	}
+	for uid, volumes := range a.mu.pods {
+		if _, ok := wanted[uid]; ok {
+			continue
+		}
+		// Before the sources have answered there are no pods: what came from the file
+		// waits for them.
+		placed := len(volumes) == 0
+		for _, v := range volumes {
+			placed = placed || v.path != "" || time.Since(v.measured) > keptPeriods*a.cfg.Period
+		}
+		if placed {
+			delete(a.mu.pods, uid)
+			a.changed = true
+		}
+	}
+}
+
+// startLocked measures a volume in a goroutine that is not waited for: the call may
+// never return.
+func (a *Analyzer) startLocked(ctx context.Context, uid types.UID, name, path string) {
+	within, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
+	a.tries[path] = &try{cancel: cancel, began: time.Now()}
+	go func() {
+		defer cancel()
+		began := time.Now()
+		usage, err := a.cfg.Measurer.Measure(within, path)
+		select {
+		case a.done <- result{uid, name, path, usage, err, time.Since(began)}:
+		case <-ctx.Done(): // nobody listens any more
+		}
+	}()
+}
+
+// lateLocked marks the volumes at a path that does not answer.
+func (a *Analyzer) lateLocked(path string) {
+	for uid, volumes := range a.mu.pods {
+		for name, v := range volumes {
+			if v.path == path && v.trying {
+				a.failLocked(uid, name, v, errLate)
+			}
+		}
+	}
+}
+
+// failLocked notes that a try has failed, and logs it if the one before had not
+// and it is not merely gone or without size.
+func (a *Analyzer) failLocked(uid types.UID, name string, v *volume, err error) {
+	silent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, podvolumes.ErrNoUsage)
+	if v.failed == nil && !silent {
+		a.cfg.Log.Warn("a volume cannot be measured, its last figures stay", "podUID", uid, "volume", name, "err", err)
+	}
+	v.failed = err
+}
+
+// take takes what a try has brought.
+func (a *Analyzer) take(r result) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.tries, r.path)
+	v := a.mu.pods[r.uid][r.name]
+	if v == nil || v.path != r.path {
+		return // gone meanwhile
+	}
+	v.trying = false
+	v.due = nextAt(r.uid, now, r.took, a.cfg.Period)
+	if r.err != nil {
+		a.failLocked(r.uid, r.name, v, r.err)
+		return
+	}
+	if v.failed != nil {
+		a.cfg.Log.Info("a volume can be measured again", "podUID", r.uid, "volume", r.name)
+	}
+	v.usage, v.measured, v.failed, a.changed = r.usage, now, nil, true
+	a.took.WithLabelValues(source(r.usage.Method)).Observe(r.took.Seconds())
+}
+
+// source is a method in the words of upstream's metric.
+func source(m podvolumes.Method) string {
+	switch m {
+	case podvolumes.ByQuota:
+		return "fsquota"
+	case podvolumes.ByFilesystem:
+		return "statfs"
+	case podvolumes.ByDevice:
+		return "block"
+	case podvolumes.ByWalk:
+		return "du"
+	default:
+		return string(m)
+	}
+}

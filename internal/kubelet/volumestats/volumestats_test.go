@@ -1,0 +1,475 @@
+package volumestats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a node of pods whose volumes take what it is told.
+type world struct {
+	mu      sync.Mutex // guards the fields below
+	pods    []*v1.Pod
+	hidden  map[string]bool          // paths that are not there yet
+	hang    map[string]chan struct{} // paths that do not answer until it is closed
+	fail    map[string]error
+	calls   []string // paths, in order
+	running int
+	most    int           // that ran at once
+	takes   time.Duration // of each call
+	log     bytes.Buffer
+}
+
+func newWorld() *world {
+	return &world{hidden: map[string]bool{}, hang: map[string]chan struct{}{}, fail: map[string]error{}}
+}
+
+func pod(uid string, volumes ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid)}}
+	for _, name := range volumes {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	}
+	return p
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) Pods() []*v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.pods)
+}
+
+func (w *world) Paths(uid types.UID) map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paths := map[string]string{}
+	for _, p := range w.pods {
+		if p.UID != uid {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			if path := fmt.Sprintf("/%s/%s", uid, v.Name); !w.hidden[path] {
+				paths[v.Name] = path
+			}
+		}
+	}
+	return paths
+}
+
+func (w *world) Measure(_ context.Context, path string) (podvolumes.Usage, error) {
+	w.mu.Lock()
+	w.calls = append(w.calls, path)
+	w.running++
+	w.most = max(w.most, w.running)
+	hang, takes := w.hang[path], w.takes
+	w.mu.Unlock()
+	if hang != nil {
+		<-hang // whatever the context says
+	}
+	time.Sleep(takes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	used := uint64(len(path))
+	return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: &used}, w.fail[path]
+}
+
+func (w *world) count(path string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, c := range w.calls {
+		if c == path {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) config() Config {
+	return Config{Pods: w.Pods, Paths: w, Measurer: w, Log: slog.New(slog.NewTextHandler(&w.log, nil))}
+}
+
+// run runs an Analyzer until the returned function is called, which waits for its end.
+func run(t *testing.T, cfg Config) (*Analyzer, func()) {
+	t.Helper()
+	a := New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	return a, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// pass lets time pass, and what is due happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestFirstFiguresComeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		a, stop := run(t, w.config())
+		defer stop()
+		pass(10 * time.Second)
+		late := pod("u", "there", "late")
+		w.set(func() { w.pods, w.hidden["/u/late"] = []*v1.Pod{late}, true })
+		a.Poke()
+		pass(0)
+		got := a.Volumes(late)
+		if len(got) != 1 || got[0].Name != "there" || *got[0].UsedBytes != 8 || got[0].Stale || got[0].Method != podvolumes.ByWalk || !got[0].Ephemeral || got[0].Kind != "emptyDir" {
+			t.Fatalf("volumes %+v, want the one that is there", got)
+		}
+		w.set(func() { w.hidden["/u/late"] = false })
+		pass(2 * time.Second)
+		if got := a.Volumes(late); len(got) != 2 {
+			t.Errorf("two seconds after it was mounted: %+v", got)
+		}
+		w.set(func() { w.pods = nil })
+		a.Poke()
+		pass(0)
+		if got := a.Volumes(late); len(got) != 0 {
+			t.Errorf("the pod is gone: %+v", got)
+		}
+	})
+}
+
+// TestSpread holds that many pods are measured once a period each, and evenly.
+func TestSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		const pods = 200
+		for i := range pods {
+			w.pods = append(w.pods, pod(fmt.Sprintf("uid-%d", i), "v"))
+		}
+		_, stop := run(t, w.config())
+		defer stop()
+		pass(2 * time.Minute) // all in their places
+		w.set(func() { w.calls, w.most = nil, 0 })
+		busiest := 0
+		for range 6 {
+			before := 0
+			w.set(func() { before = len(w.calls) })
+			pass(10 * time.Second)
+			w.set(func() { busiest = max(busiest, len(w.calls)-before) })
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.calls) != pods {
+			t.Errorf("%d measurements in a period, want %d", len(w.calls), pods)
+		}
+		if busiest > pods/2 {
+			t.Errorf("%d of %d measurements in ten seconds", busiest, pods)
+		}
+		if w.most > 2 {
+			t.Errorf("%d at once", w.most)
+		}
+	})
+}
+
+// TestSlowWalksPause holds that what takes long is done rarely.
+func TestSlowWalksPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.pods, w.takes = []*v1.Pod{pod("u", "big")}, time.Minute
+		_, stop := run(t, w.config())
+		defer stop()
+		pass(time.Hour)
+		if n := w.count("/u/big"); n < 4 || n > 6 {
+			t.Errorf("%d walks of a minute in an hour, want a tenth of the time", n)
+		}
+	})
+}
+
+func TestHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p, other := pod("u", "good", "bad"), pod("o", "v")
+		w.pods = []*v1.Pod{p, other}
+		cfg := w.config()
+		cfg.Deadline, cfg.Parallel = 5*time.Second, 1
+		a, stop := run(t, cfg)
+		defer stop()
+		pass(time.Second)
+		hang := make(chan struct{})
+		w.set(func() { w.hang["/u/bad"] = hang })
+		pass(2 * time.Minute)
+		bad := w.count("/u/bad")
+		var good int
+		for range 4 {
+			pass(time.Minute)
+			good = w.count("/u/good")
+		}
+		if n := w.count("/u/bad"); n != bad {
+			t.Errorf("%d tries of a mount that hangs, want one", n-bad+1)
+		}
+		if n := w.count("/o/v"); n < 5 || good < 5 {
+			t.Errorf("beside a volume that hangs, others were measured %d and %d times in six minutes", n, good)
+		}
+		states := map[string]bool{}
+		for _, v := range a.Volumes(p) {
+			states[v.Name] = v.Stale
+		}
+		if diff := cmp.Diff(states, map[string]bool{"good": false, "bad": true}); diff != "" {
+			t.Errorf("stale (-got +want):\n%s", diff)
+		}
+		if n := strings.Count(w.log.String(), "cannot be measured"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, &w.log)
+		}
+		pass(10 * time.Minute)
+		if got := a.Volumes(p); len(got) != 1 {
+			t.Errorf("after very long: %+v, want only what is known", got)
+		}
+		w.set(func() { delete(w.hang, "/u/bad") })
+		close(hang)
+		pass(2 * time.Minute)
+		if got := a.Volumes(p); len(got) != 2 || got[1].Stale {
+			t.Errorf("it answers again: %+v", got)
+		}
+	})
+}
+
+// TestHangDoesNotHoldUpTheEnd holds that Run returns with a call that does not.
+func TestHangDoesNotHoldUpTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		hang := make(chan struct{})
+		w.pods, w.hang["/u/v"] = []*v1.Pod{pod("u", "v")}, hang
+		_, stop := run(t, w.config())
+		pass(time.Second)
+		began := time.Now()
+		stop()
+		if since := time.Since(began); since != 0 {
+			t.Errorf("it took %v", since)
+		}
+		close(hang)
+	})
+}
+
+func TestFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		told int
+	}{
+		"broken":  {errors.New("input/output error"), 1},
+		"gone":    {fmt.Errorf("stat: %w", os.ErrNotExist), 0},
+		"no size": {podvolumes.ErrNoUsage, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				p := pod("u", "v")
+				w.pods = []*v1.Pod{p}
+				a, stop := run(t, w.config())
+				defer stop()
+				pass(time.Second)
+				w.set(func() { w.fail["/u/v"] = test.err })
+				pass(3 * time.Minute)
+				if got := a.Volumes(p); len(got) != 1 || !got[0].Stale || got[0].UsedBytes == nil {
+					t.Errorf("%+v, want the last figures, stale", got)
+				}
+				if n := strings.Count(w.log.String(), "cannot be measured"); n != test.told {
+					t.Errorf("told %d times, want %d", n, test.told)
+				}
+				w.set(func() { delete(w.fail, "/u/v") })
+				pass(2 * time.Minute)
+				if got := a.Volumes(p); len(got) != 1 || got[0].Stale {
+					t.Errorf("mended: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		p := pod("u", "v")
+		w.pods = []*v1.Pod{p}
+		cfg := w.config()
+		cfg.Period = -1
+		a, stop := run(t, cfg)
+		defer stop()
+		a.Poke()
+		pass(time.Hour)
+		if len(a.Volumes(p)) != 0 || len(w.calls) != 0 || !strings.Contains(w.log.String(), "volumeStatsAggPeriod is negative") {
+			t.Errorf("measured %v, log %s", w.calls, &w.log)
+		}
+	})
+}
+
+// TestRestart holds that a restart keeps the figures and makes no burst.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		for i := range 50 {
+			w.pods = append(w.pods, pod(fmt.Sprintf("uid-%d", i), "v"))
+		}
+		cfg := w.config()
+		cfg.File = filepath.Join(t.TempDir(), "volumes.json")
+		a, stop := run(t, cfg)
+		pass(10 * time.Second)
+		before := a.Volumes(w.pods[7])
+		stop()
+
+		// The sources do not answer at once.
+		pods := w.pods
+		w.set(func() { w.pods, w.calls = nil, nil })
+		a, stop = run(t, cfg)
+		defer stop()
+		pass(5 * time.Second)
+		w.set(func() { w.pods = pods })
+		a.Poke()
+		pass(0)
+		after := a.Volumes(pods[7])
+		if len(after) != 1 || len(before) != 1 || *after[0].UsedBytes != *before[0].UsedBytes || before[0].Measured.Sub(after[0].Measured).Abs() > time.Second {
+			t.Errorf("after a restart %+v, before %+v", after, before)
+		}
+		if n := len(w.calls); n > 10 {
+			t.Errorf("%d of 50 were measured at once", n)
+		}
+		pass(time.Minute)
+		if n := w.count("/uid-7/v"); n != 1 {
+			t.Errorf("measured %d times in the first minute", n)
+		}
+	})
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ content, want string }{
+		"damaged": {"{", "it is damaged"},
+		"newer":   {`{"version": 2}`, "it has format 2 and this program reads 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			cfg := w.config()
+			cfg.File = filepath.Join(t.TempDir(), "volumes.json")
+			if err := os.WriteFile(cfg.File, []byte(test.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			New(cfg).load()
+			if !strings.Contains(w.log.String(), test.want) {
+				t.Errorf("log %s, want %q", &w.log, test.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"version":1,"pods":{"u":{"v":{"measured":"2026-01-02T03:04:05Z","method":"walk","usedBytes":1}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if r, err := parse(data); err == nil && r.Version != fileVersion {
+			t.Errorf("version %d", r.Version)
+		}
+	})
+}
+
+// TestClaims is upstream's table: which volumes are of a claim.
+func TestClaims(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db"}}
+	for name, test := range map[string]struct {
+		source    v1.VolumeSource
+		claim     string
+		ephemeral bool
+	}{
+		"claim":             {v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}, "data", false},
+		"generic ephemeral": {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "db-v", false},
+		"emptyDir":          {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, "", true},
+		"emptyDir, memory":  {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, "", false},
+		"configMap":         {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, "", true},
+		"secret":            {v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}, "", false},
+		"hostPath":          {v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}, "", false},
+		"CSI, inline":       {v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}, "", false},
+	} {
+		v := &v1.Volume{Name: "v", VolumeSource: test.source}
+		claim := ""
+		if ref := claimOf(p, v); ref != nil {
+			claim = ref.Name
+		}
+		if claim != test.claim || isEphemeral(v) != test.ephemeral || kindOf(v) == "other" {
+			t.Errorf("%s: claim %q, ephemeral %v, kind %s", name, claim, isEphemeral(v), kindOf(v))
+		}
+	}
+}
+
+func TestNextAt(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	phases := map[time.Duration]bool{}
+	for i := range 100 {
+		uid := types.UID(fmt.Sprint("uid", i))
+		at := nextAt(uid, now, 0, time.Minute)
+		if wait := at.Sub(now); wait < 30*time.Second || wait > 90*time.Second {
+			t.Errorf("%s: in %v", uid, wait)
+		}
+		if again := nextAt(uid, at, 0, time.Minute); again.Sub(at) != time.Minute {
+			t.Errorf("%s: %v later, want a period", uid, again.Sub(at))
+		}
+		phases[at.Sub(now).Truncate(6*time.Second)] = true
+	}
+	if len(phases) < 10 {
+		t.Errorf("they are not spread: %v", phases)
+	}
+}
+
+// TestMetrics holds the name of upstream's metric and the words of its label.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.pods = []*v1.Pod{pod("u", "v")}
+		cfg := w.config()
+		registry := prometheus.NewPedanticRegistry()
+		cfg.Metrics = registry
+		_, stop := run(t, cfg)
+		pass(time.Second)
+		stop()
+		families, err := registry.Gather()
+		if err != nil || len(families) != 1 || families[0].GetName() != "kubelet_volume_metric_collection_duration_seconds" {
+			t.Fatalf("%v, %v", families, err)
+		}
+		m := families[0].GetMetric()[0]
+		if m.GetLabel()[0].GetName() != "metric_source" || m.GetLabel()[0].GetValue() != "du" || m.GetHistogram().GetSampleCount() != 1 {
+			t.Errorf("%v", m)
+		}
+		for method, want := range map[podvolumes.Method]string{
+			podvolumes.ByQuota: "fsquota", podvolumes.ByFilesystem: "statfs", podvolumes.ByDevice: "block", podvolumes.ByDriver: "driver",
+		} {
+			if got := source(method); got != want {
+				t.Errorf("%s is %s, want %s", method, got, want)
+			}
+		}
+	})
+}
