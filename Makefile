@@ -62,7 +62,8 @@ integration: build $(BIN)/tools/kubectl $(BIN)/tools/controlplane ## tests of th
 e2e: build $(BIN)/tools/kubectl ## black box: the binary, a real containerd, kubectl (root)
 	@./test/run e2e
 
-faults: build $(BIN)/tools/kubectl ## kill the agent at every step of a pod's life, and more trouble: the whole sweep, an hour (root)
+faults: build $(BIN)/tools/kubectl ## kill the agent at every step of a pod's life and of its mounts, and more trouble: the whole sweep, an hour (root)
+	@HOLDFAST_FAULTS=all HOLDFAST_LAYER=integration CGO_ENABLED=0 $(GO) test ./internal/kubelet/volumemanager -run TestDiesBetweenSteps -count=1 -timeout 30m
 	@HOLDFAST_FAULTS=all HOLDFAST_LAYER=e2e CGO_ENABLED=0 $(GO) test ./test/e2e -run 'TestAgentDiesAnywhere|TestRuntimeTroubleUnderWork|TestManyPods' -count=1 -v -timeout 120m
 
 conformance: build $(BIN)/tools/e2e_node.test ## upstream's own tests of a node, as far as they can pass (root; GROUPS=05,06 FOCUS=regexp PROCS=8)

@@ -77,7 +77,7 @@ func watch(cfg Config, socket *os.File) (Result, error) {
 	if err != nil {
 		return Result{}, err // it ended before it was armed
 	}
-	defer unix.Close(listener)
+	defer func() { _ = unix.Close(listener) }() // nothing was written there
 	var result Result
 	for {
 		fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
@@ -178,20 +178,20 @@ func program() []unix.SockFilter {
 
 // notification is struct seccomp_notif.
 type notification struct {
-	id    uint64
-	pid   uint32
-	flags uint32
-	nr    int32
-	arch  uint32
-	ip    uint64
-	args  [6]uint64
+	id   uint64
+	pid  uint32
+	_    uint32 // flags
+	nr   int32
+	_    uint32 // architecture
+	_    uint64 // instruction pointer
+	args [6]uint64
 }
 
 // response is struct seccomp_notif_resp.
 type response struct {
 	id    uint64
-	value int64
-	err   int32
+	_     int64 // value, where the call is not made
+	_     int32 // error, where the call is not made
 	flags uint32
 }
 

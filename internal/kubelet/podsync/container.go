@@ -178,9 +178,11 @@ func (r *run) recursiveReadOnly(ctx context.Context, m *v1.VolumeMount) (bool, e
 // stay in the log: they could tell a pod's owner about the node's files.
 func (r *run) subPath(ctx context.Context, c *v1.Container, index int, sub string) (string, error) {
 	name := c.VolumeMounts[index].Name
+	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.MountWait) // the volume may hang
+	defer cancel()
 	path, err := r.s.cfg.Volumes.SubPath(ctx, podvolumes.SubPath{PodUID: r.pod.UID, Volume: name, Path: sub, Container: c.Name, Index: index})
 	if err != nil {
-		if ctx.Err() == nil {
+		if !errors.Is(err, context.Canceled) {
 			r.s.log.Warn("subPath cannot be prepared", "pod", r.name(), "container", c.Name, "volume", name, "err", err)
 		}
 		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", name, c.Name)

@@ -71,7 +71,10 @@ func path(uid types.UID, id podvolumes.ID) string {
 	return fmt.Sprintf("/pods/%s/%s/%s", uid, id.Kind, id.Dir)
 }
 
-func (d *disk) SetUp(_ context.Context, v *podvolumes.Volume) (string, error) {
+func (d *disk) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
 	end, err := d.begin("setUp", v.PodUID, v.Name)
 	defer end()
 	d.pods[v.PodUID] = true
@@ -104,11 +107,11 @@ func (d *disk) Grow(_ context.Context, v *podvolumes.Volume) error {
 }
 
 func (d *disk) BindSubPath(_ context.Context, s podvolumes.SubPath) (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	end, err := d.begin("bindSubPath", s.PodUID, s.Path)
+	defer end()
 	p := fmt.Sprintf("/pods/%s/parts/%s/%s/%d", s.PodUID, s.Volume, s.Container, s.Index)
-	d.parts[p] = true
-	return p, nil
+	d.parts[p] = err == nil
+	return p, err
 }
 
 func (d *disk) CleanSubPaths(_ context.Context, uid types.UID) error {

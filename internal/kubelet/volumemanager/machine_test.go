@@ -35,7 +35,13 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	testenv.Need(t, "root")
-	n := &node{t: t, dir: t.TempDir(), api: fake.NewClientset()}
+	return newNodeIn(t, t.TempDir())
+}
+
+// newNodeIn is a node whose folder is there already. What it mounts is
+// unmounted when the test ends.
+func newNodeIn(t *testing.T, dir string) *node {
+	n := &node{t: t, dir: dir, api: fake.NewClientset()}
 	t.Cleanup(func() {
 		for _, point := range n.mounts() {
 			_ = unix.Unmount(point, unix.MNT_DETACH)
@@ -57,6 +63,7 @@ func (n *node) start() {
 	go func() { done <- store.Run(ctx) }()
 	go func() { done <- n.Run(ctx) }()
 	n.stop = func() {
+		n.stop = func() {}
 		cancel()
 		for range 2 {
 			if err := <-done; err != nil {
@@ -80,6 +87,66 @@ func (n *node) mounts() []string {
 		}
 	}
 	return points
+}
+
+// putClaim makes a claim bound to a local PersistentVolume of the same name.
+func (n *node) putClaim(name, path string) {
+	n.t.Helper()
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: name}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("pv-" + name), ResourceVersion: "1"}}
+	pv.Spec.Local, pv.Spec.ClaimRef = &v1.LocalVolumeSource{Path: path}, &v1.ObjectReference{Namespace: "ns", Name: name, UID: claim.UID}
+	if _, err := n.api.CoreV1().PersistentVolumes().Create(n.t.Context(), pv, metav1.CreateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.api.CoreV1().PersistentVolumeClaims("ns").Create(n.t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) unmount(uid types.UID) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	defer cancel()
+	if err := n.Unmount(ctx, uid); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// sweep has everything of pods that are gone removed, and waits for it.
+func (n *node) sweep() {
+	n.t.Helper()
+	n.until("every pod's folder is gone", func() error {
+		if err := n.Sweep(n.t.Context(), func(types.UID) bool { return false }); err != nil {
+			return err
+		}
+		left, err := os.ReadDir(filepath.Join(n.dir, "pods"))
+		if len(left) > 0 {
+			err = fmt.Errorf("left: %v", left)
+		}
+		return err
+	})
+	if left := n.mounts(); len(left) != 0 {
+		n.t.Errorf("left mounted: %v", left)
+	}
+}
+
+// until waits until check returns nil.
+func (n *node) until(what string, check func() error) {
+	n.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("not so within a minute: %s: %v; faults: %v", what, err, n.Faults())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (n *node) mount(pod *v1.Pod) {
@@ -121,6 +188,12 @@ func (n *node) eventually(path, want string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// claimed is a pod with one volume by a claim.
+func claimed(uid types.UID, claim string) *v1.Pod {
+	source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "data", VolumeSource: source}}}}
 }
 
 // fourVolumes is a pod with a volume of each usual kind.

@@ -2,6 +2,7 @@ package volumemanager
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -11,12 +12,12 @@ import (
 type op string
 
 const (
-	setUp         op = "setUp"
+	setUp         op = "set up"
 	grow          op = "grow"
 	keep          op = "keep" // its objects cannot be had; what is there goes on
-	cleanSubPaths op = "cleanSubPaths"
-	tearDown      op = "tearDown"
-	removePod     op = "removePod"
+	cleanSubPaths op = "unmount the subPaths"
+	tearDown      op = "tear down"
+	removePod     op = "remove the pod's folder"
 )
 
 // A step is one thing to do for a pod.
@@ -26,6 +27,18 @@ type step struct {
 	name   string             // the pod's name for the volume: of setUp and keep
 	volume *podvolumes.Volume // of setUp and grow
 	err    error              // of keep: why its content is not brought up to date
+}
+
+// String says what a step does, as people and faults have it.
+func (s step) String() string {
+	switch s.op {
+	case setUp, grow, keep:
+		return string(s.op) + " " + podvolumes.Describe(s.name)
+	case tearDown:
+		return fmt.Sprintf("%s volume %s of kind %s", s.op, s.id.Dir, s.id.Kind)
+	default:
+		return string(s.op)
+	}
 }
 
 // A resolution is what became known of one of the pod's volumes.

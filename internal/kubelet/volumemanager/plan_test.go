@@ -27,16 +27,16 @@ func TestPlan(t *testing.T) {
 		errs     int
 	}{
 		{"nobody said anything", unsaid, false, nil, world{data: {}}, nil, 0},
-		{"new pod", wanted, false, []resolution{ok(data), ok(cm)}, nil, []string{"setUp data", "setUp cm"}, 0},
-		{"object missing", wanted, false, []resolution{ok(data), bad(cm)}, nil, []string{"setUp data"}, 1},
-		{"all there: contents are compared", wanted, false, []resolution{ok(data), ok(cm)}, world{data: {verified: true}, cm: {verified: true, complete: true}}, []string{"keep data", "setUp cm"}, 0},
-		{"found on disk: verified once", wanted, false, []resolution{ok(data)}, world{data: {}}, []string{"setUp data"}, 0},
+		{"new pod", wanted, false, []resolution{ok(data), ok(cm)}, nil, []string{"set up data", "set up cm"}, 0},
+		{"object missing", wanted, false, []resolution{ok(data), bad(cm)}, nil, []string{"set up data"}, 1},
+		{"all there: contents are compared", wanted, false, []resolution{ok(data), ok(cm)}, world{data: {verified: true}, cm: {verified: true, complete: true}}, []string{"keep data", "set up cm"}, 0},
+		{"found on disk: verified once", wanted, false, []resolution{ok(data)}, world{data: {}}, []string{"set up data"}, 0},
 		{"content whole, object gone", wanted, false, []resolution{bad(cm)}, world{cm: {complete: true}}, []string{"keep cm"}, 0},
 		{"content not whole, object gone", wanted, false, []resolution{bad(cm)}, world{cm: {}}, nil, 1},
 		{"volume named no more", wanted, false, []resolution{ok(data)}, world{data: {verified: true}, cm: {complete: true}}, []string{"keep data"}, 0},
-		{"unwanted", unwanted, false, nil, world{data: {}, cm: {}}, []string{"cleanSubPaths", "tearDown cm", "tearDown data"}, 0},
-		{"swept", unwanted, true, nil, world{data: {}}, []string{"cleanSubPaths", "tearDown data", "removePod"}, 0},
-		{"swept, no volumes", unwanted, true, nil, nil, []string{"cleanSubPaths", "removePod"}, 0},
+		{"unwanted", unwanted, false, nil, world{data: {}, cm: {}}, []string{"unmount the subPaths", "tear down cm", "tear down data"}, 0},
+		{"swept", unwanted, true, nil, world{data: {}}, []string{"unmount the subPaths", "tear down data", "remove the pod's folder"}, 0},
+		{"swept, no volumes", unwanted, true, nil, nil, []string{"unmount the subPaths", "remove the pod's folder"}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

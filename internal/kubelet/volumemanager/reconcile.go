@@ -7,11 +7,11 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/retry"
@@ -63,14 +63,14 @@ func (m *Manager) finish(work *sync.WaitGroup) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var hanging []types.UID
-	for uid, st := range m.mu.pods {
-		if st.busy {
-			hanging = append(hanging, uid)
+	var hanging []string
+	for _, st := range m.mu.pods {
+		for _, d := range st.underWayLocked() {
+			hanging = append(hanging, fmt.Sprintf("%s: %s", st.object(), d.what))
 		}
 	}
 	slices.Sort(hanging)
-	return fmt.Errorf("volume operations hang for pods %v", hanging)
+	return fmt.Errorf("volume operations hang and are left to themselves: %s", strings.Join(hanging, "; "))
 }
 
 // reconstruct learns what is on disk. Where it cannot, nothing is lost: to set
@@ -99,8 +99,14 @@ func (m *Manager) startDue(ctx context.Context, work *sync.WaitGroup, places cha
 	now := time.Now()
 	next := time.Hour
 	for _, st := range m.mu.pods {
-		if st.busy || st.due.IsZero() {
-			continue
+		for _, p := range st.parts {
+			if !p.started {
+				p.started = true
+				work.Go(func() { m.bindPart(ctx, st, p) })
+			}
+		}
+		if st.busy || st.due.IsZero() || st.intent == unwanted && len(st.parts) > 0 {
+			continue // the end of what is under way rings
 		}
 		if wait := st.due.Sub(now); wait > 0 {
 			next = min(next, wait)
@@ -109,7 +115,7 @@ func (m *Manager) startDue(ctx context.Context, work *sync.WaitGroup, places cha
 		select {
 		case places <- struct{}{}:
 		default:
-			return next // whoever gives back a place wakes the loop
+			continue // whoever gives back a place wakes the loop
 		}
 		st.busy = true
 		work.Go(func() { m.work(ctx, st, places) })
@@ -123,7 +129,10 @@ func (m *Manager) work(ctx context.Context, st *podState, places chan struct{}) 
 		<-places
 		m.wake.Ring()
 	})
-	late := time.AfterFunc(slow, giveBack)
+	late := time.AfterFunc(slow, func() {
+		giveBack()
+		m.logLong(st)
+	})
 	defer giveBack()
 	defer late.Stop()
 	m.reconcile(ctx, st)
@@ -194,6 +203,8 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, names map[string]pod
 
 // apply does one step and records what it changed.
 func (m *Manager) apply(ctx context.Context, st *podState, s step) error {
+	m.begin(st, s.String())
+	defer m.begin(st, "")
 	switch s.op {
 	case setUp:
 		path, err := m.cfg.Mounts.SetUp(ctx, s.volume)
@@ -265,7 +276,7 @@ func (m *Manager) name(st *podState, name string, id podvolumes.ID) {
 func (m *Manager) settle(ctx context.Context, st *podState, asked uint64, want intent, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	st.busy = false
+	st.busy, st.doing = false, doing{}
 	defer st.tell()
 	defer m.wake.Ring() // the pod may be due again, and its place was given back long ago if it was slow
 	m.tellInUseLocked()

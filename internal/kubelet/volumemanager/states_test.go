@@ -272,3 +272,77 @@ func TestGrow(t *testing.T) {
 		w.wantSteps()
 	})
 }
+
+// What is under way for long is told, and its pod says so; however often it is
+// asked for, one try is made. A part of a volume counts as the volume does.
+func TestLongOperations(t *testing.T) {
+	d := newDisk()
+	run(t, d, func(t *testing.T, w *world) {
+		mount, part := make(chan struct{}), make(chan struct{})
+		d.hang["setUp v"], d.hang["bindSubPath part"] = mount, part
+		pod := podOf("a", emptyDir("v"))
+		for range 5 {
+			err := w.mountWithin(pod, 3*time.Second)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("err = %v", err)
+			}
+		}
+		const long = `set up volume "v": it takes long: the disk or the server behind it may not answer`
+		if err := w.mountWithin(pod, time.Second); err == nil || err.Error() != long {
+			t.Errorf("err = %v", err)
+		}
+		if got := w.Faults(); len(got) != 1 || got[0].Object != "Pod ns/pod-a" || got[0].Message != long || time.Since(got[0].Since) != 16*time.Second {
+			t.Errorf("faults: %+v", got)
+		}
+		w.wantSteps("setUp a v")
+		close(mount)
+		w.mount(pod)
+		if got := w.Faults(); len(got) != 0 {
+			t.Errorf("faults: %+v", got)
+		}
+
+		spec := podvolumes.SubPath{PodUID: "a", Container: "app", Volume: "v", Path: "part"}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 2 { // the second time ctx has ended
+			if _, err := w.SubPath(ctx, spec); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `subPath "part" of volume "v": it takes long`) {
+				t.Errorf("err = %v", err)
+			}
+		}
+		if got := w.Faults(); len(got) != 1 || !strings.HasPrefix(got[0].Message, `subPath "part" of volume "v"`) {
+			t.Errorf("faults: %+v", got)
+		}
+		w.ask(pod, unwanted)
+		w.wantSteps("bindSubPath a part") // once, and nothing is unmounted below it
+		if _, err := w.SubPath(t.Context(), spec); err == nil {
+			t.Error("a part for a pod that goes")
+		}
+		close(part)
+		synctest.Wait()
+		if got := w.phaseOf("a"); got != phaseGone || len(d.parts) != 0 {
+			t.Errorf("the pod is %s, its parts %v", got, d.parts)
+		}
+	})
+}
+
+// A manager that stops says what it leaves under way, and undoes nothing.
+func TestStopsWhileSomethingHangs(t *testing.T) {
+	d := newDisk()
+	run(t, d, func(t *testing.T, w *world) {
+		hang := make(chan struct{})
+		d.hang["setUp v"] = hang
+		w.mount(podOf("b", emptyDir("w")))
+		w.ask(podOf("a", emptyDir("v"), emptyDir("more")), wanted)
+		d.steps()
+		err := w.stop()
+		if err == nil || !strings.Contains(err.Error(), `Pod ns/pod-a: set up volume "v"`) {
+			t.Errorf("err = %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		w.wantSteps() // neither the rest nor the way back
+		if len(d.volumes) != 2 {
+			t.Errorf("have %v", d.volumes)
+		}
+	})
+}

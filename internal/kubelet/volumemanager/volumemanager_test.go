@@ -79,7 +79,7 @@ func TestMountAndUnmount(t *testing.T) {
 		if err := w.unmountWithin("a", time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		w.wantSteps("cleanSubPaths a", "tearDown a cm", "tearDown a data", "tearDown a pv")
+		w.wantSteps("bindSubPath a x", "cleanSubPaths a", "tearDown a cm", "tearDown a data", "tearDown a pv")
 		if len(w.Paths("a"))+len(d.volumes)+len(d.parts)+len(w.api.held) != 0 {
 			t.Errorf("left: %v %v %v %v", w.Paths("a"), d.volumes, d.parts, w.api.held)
 		}
@@ -299,7 +299,7 @@ func TestHangingMount(t *testing.T) {
 		if err := w.mountWithin(podOf("a", emptyDir("data")), 6*time.Second); err != nil {
 			t.Errorf("another pod: %v", err)
 		}
-		if err := w.stop(); err == nil || !strings.Contains(err.Error(), "hang for pods [dead0 dead1]") {
+		if err := w.stop(); err == nil || !strings.Contains(err.Error(), `Pod ns/pod-dead0: set up volume "dead"; Pod ns/pod-dead1: set up volume "dead"`) {
 			t.Errorf("err = %v", err)
 		}
 		close(release)

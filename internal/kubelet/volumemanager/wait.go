@@ -3,6 +3,7 @@ package volumemanager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -81,17 +82,25 @@ func (m *Manager) wait(ctx context.Context, st *podState, done func() bool) erro
 			m.mu.Unlock()
 			return nil
 		}
-		changed, err := st.changed, st.err
+		changed := st.changed
 		m.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			if err == nil {
-				return fmt.Errorf("volume operations are under way: %w", context.Cause(ctx))
-			}
-			return &stillWrong{err, context.Cause(ctx)}
+			return m.why(st, context.Cause(ctx))
 		}
 	}
+}
+
+// why returns why a pod's volumes are not as they are wanted.
+func (m *Manager) why(st *podState, cause error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := podvolumes.Join(append(st.longLocked(), st.err)...)
+	if err == nil {
+		return fmt.Errorf("volume operations are under way: %w", cause)
+	}
+	return &stillWrong{err, cause}
 }
 
 // stillWrong is why the volumes of a pod are not there yet, when whoever waited
@@ -111,16 +120,21 @@ func (m *Manager) Poke(uid types.UID) {
 	}
 }
 
-// Faults returns which pods' volumes are not in order, wanted or not.
+// Faults returns which pods' volumes are not in order, wanted or not, and what
+// has been under way for long.
 func (m *Manager) Faults() []fault.Fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var faults []fault.Fault
 	for _, st := range m.mu.pods {
-		if st.err == nil {
-			continue
+		for _, d := range st.underWayLocked() {
+			if time.Since(d.since) >= long {
+				faults = append(faults, fault.Fault{Object: st.object(), Message: (&longError{d}).Error(), Since: d.since})
+			}
 		}
-		faults = append(faults, fault.Fault{Object: st.object(), Message: st.err.Error(), Since: st.failing})
+		if st.err != nil {
+			faults = append(faults, fault.Fault{Object: st.object(), Message: st.err.Error(), Since: st.failing})
+		}
 	}
 	return faults
 }
@@ -152,18 +166,32 @@ func (m *Manager) ReadOnly(uid types.UID, volume string) bool {
 
 // SubPath makes a part of a mounted volume a mount of its own, for one volume
 // mount of a container, and returns its path on the host. It lives until the
-// pod's volumes are unmounted. The caller leaves out VolumePath, ReadOnly and
-// Content, which the manager knows.
-func (m *Manager) SubPath(ctx context.Context, part podvolumes.SubPath) (string, error) {
+// pod's volumes are unmounted. If ctx ends before, the binding goes on, and a
+// later call for the same part gets its result. The caller leaves out
+// VolumePath, ReadOnly and Content, which the manager knows.
+func (m *Manager) SubPath(ctx context.Context, spec podvolumes.SubPath) (string, error) {
 	m.mu.Lock()
-	if st := m.mu.pods[part.PodUID]; st != nil {
-		id := st.names[part.Volume]
+	st := m.mu.pods[spec.PodUID]
+	if st != nil && st.intent == wanted {
+		id := st.names[spec.Volume]
 		have := st.volumes[id]
-		part.VolumePath, part.ReadOnly, part.Content = have.path, have.readOnly, id.Kind.HasContent()
+		spec.VolumePath, spec.ReadOnly, spec.Content = have.path, have.readOnly, id.Kind.HasContent()
+	}
+	if spec.VolumePath == "" {
+		m.mu.Unlock()
+		return "", fmt.Errorf("%s: the volume is not mounted", describePart(spec))
+	}
+	p := st.parts[spec]
+	if p == nil {
+		p = &part{spec: spec, since: time.Now(), done: make(chan struct{})}
+		st.parts[spec] = p
+		m.wake.Ring()
 	}
 	m.mu.Unlock()
-	if part.VolumePath == "" {
-		return "", fmt.Errorf("subPath %q of %s: the volume is not mounted", part.Path, podvolumes.Describe(part.Volume))
+	select {
+	case <-p.done:
+		return p.path, p.err
+	case <-ctx.Done():
+		return "", fmt.Errorf("%w: %w", &longError{doing{describePart(spec), p.since}}, context.Cause(ctx))
 	}
-	return m.cfg.SubPaths.BindSubPath(ctx, part)
 }

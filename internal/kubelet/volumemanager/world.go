@@ -53,7 +53,8 @@ type podState struct {
 
 	// Actual.
 	volumes map[podvolumes.ID]volumeState
-	names   map[string]podvolumes.ID // the pod's names for its volumes
+	names   map[string]podvolumes.ID     // the pod's names for its volumes
+	parts   map[podvolumes.SubPath]*part // being bound
 
 	// Progress.
 	mustReach uint64        // the latest number of asked that WaitForMount waits for
@@ -64,6 +65,7 @@ type podState struct {
 	blocked   bool          // the last try found a volume that another pod has
 	due       time.Time     // when to look again; zero: only when asked
 	busy      bool          // a goroutine works on the pod
+	doing     doing         // the step that it is at
 	gone      bool          // no longer in the map
 	changed   chan struct{} // closed and renewed whenever progress changes
 }
@@ -108,7 +110,7 @@ func (st *podState) phase() phase {
 func (m *Manager) stateLocked(uid types.UID) *podState {
 	st := m.mu.pods[uid]
 	if st == nil {
-		st = &podState{uid: uid, volumes: map[podvolumes.ID]volumeState{}, names: map[string]podvolumes.ID{}, changed: make(chan struct{})}
+		st = &podState{uid: uid, volumes: map[podvolumes.ID]volumeState{}, names: map[string]podvolumes.ID{}, parts: map[podvolumes.SubPath]*part{}, changed: make(chan struct{})}
 		m.mu.pods[uid] = st
 	}
 	return st

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
@@ -48,18 +47,23 @@ func mountHugePages(dir string, pageSize, size int64) error {
 }
 
 // mounted reports whether something is mounted on path itself. It does not
-// follow a link, and is an error that matches fs.ErrNotExist if path is not there.
+// follow a link, and is an error that matches fs.ErrNotExist if path is not
+// there. What is mounted there is not asked for anything: it may hang or be dead.
 func mounted(path string) (bool, error) {
-	var stat unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat)
+	parent, err := openAt(unix.AT_FDCWD, filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return false, &fs.PathError{Op: "statx", Path: path, Err: err}
+		return false, err
 	}
-	if stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	defer closeFD(parent)
+	fd, err := openAt(parent, filepath.Base(path), unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_NO_XDEV)
+	if errors.Is(err, unix.EXDEV) {
+		return true, nil
 	}
-	points, err := mountPoints() // kernels before 5.8
-	return slices.Contains(points, path), err
+	if err != nil {
+		return false, &fs.PathError{Op: "look at", Path: path, Err: errors.Unwrap(err)}
+	}
+	closeFD(fd)
+	return false, nil
 }
 
 // mountPoints returns every mount point of this process, in the order of mounting.
