@@ -42,6 +42,8 @@ type options struct {
 	idle   time.Duration
 	events bool
 	life   bool
+
+	updates int
 }
 
 func run(ctx context.Context) error {
@@ -59,6 +61,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to watch an idle node")
 	flag.BoolVar(&o.events, "events", false, "measure only how soon the API says that a container has ended, -pods times")
 	flag.BoolVar(&o.life, "podlife", false, "measure only pods' lives: one at a time, bursts, a full node")
+	flag.IntVar(&o.updates, "updates", 0, "measure only how soon a changed ConfigMap is seen in a pod, so many times")
 	flag.Parse()
 	if o.starts < 1 || o.pods < 1 || o.bursts < 1 || o.idle < time.Second {
 		return errors.New("-starts, -pods and -bursts must be at least 1, -idle at least 1s")
@@ -75,6 +78,14 @@ func run(ctx context.Context) error {
 		}
 		fmt.Fprint(os.Stdout, d.table())
 		return writePage(o.out, "events", d.table())
+	}
+	if o.updates > 0 {
+		took, err := updates(ctx, o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(os.Stdout, updatesTable(took))
+		return writePage(o.out, "updates", updatesTable(took))
 	}
 	if o.life {
 		l, err := life(ctx, o)
