@@ -24,6 +24,7 @@ import (
 	"k8s.io/kubernetes/pkg/volume/projected"
 	"k8s.io/kubernetes/pkg/volume/secret"
 	"k8s.io/kubernetes/pkg/volume/util/hostutil"
+	"k8s.io/kubernetes/pkg/volume/util/subpath"
 	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
 	"k8s.io/mount-utils"
 )
@@ -174,6 +175,8 @@ func (h *upstreamHost) NewWrapperUnmounter(name string, spec volume.Spec, uid ty
 }
 
 func (h *upstreamHost) GetInformerFactory() informers.SharedInformerFactory { return h.informers }
+
+func (h *upstreamHost) GetSubpather() subpath.Interface { return subpath.New(h.mounter) }
 
 func (h *upstreamHost) GetKubeClient() clientset.Interface { return h.client }
 func (h *upstreamHost) GetMounter() mount.Interface        { return h.mounter }
