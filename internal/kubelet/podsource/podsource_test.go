@@ -186,6 +186,24 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestPriorityClasses holds that a class of the folder counts for its pods, that
+// the pod stays the same pod when it comes and goes, and that a class is not
+// warned of then.
+func TestPriorityClasses(t *testing.T) {
+	var lines strings.Builder
+	s := NewStatic(StaticConfig{Source: "file", Node: "n1", Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	pod := strings.Replace(twoKinds, "serviceAccountName: me", "priorityClassName: mine", 1)
+	class := "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: mine}\nvalue: 50\n"
+	with := s.delivery(documents(t, pod+class)).Pods[0]
+	if p := with.Spec.Priority; p == nil || *p != 50 || lines.Len() > 0 {
+		t.Errorf("priority: got %v, want 50; log: %s", p, lines.String())
+	}
+	without := s.delivery(documents(t, pod)).Pods[0]
+	if without.Spec.Priority != nil || without.UID != with.UID || lines.Len() == 0 {
+		t.Errorf("without its class: priority %v, UID %s, want none and %s; log: %q", without.Spec.Priority, without.UID, with.UID, lines.String())
+	}
+}
+
 // A warning about a priority is told once, and again when the pod was away.
 func TestPriorityWarnings(t *testing.T) {
 	var lines strings.Builder

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -73,6 +74,7 @@ func (s *Static) Run(ctx context.Context) error {
 func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 	all := desired.Delivery{Source: s.cfg.Source, Pods: []*corev1.Pod{}}
 	warned := map[types.UID]bool{}
+	priorities := priorityClasses(docs)
 	for _, d := range docs {
 		pod, ok := d.Object.(*corev1.Pod)
 		if !ok {
@@ -88,7 +90,8 @@ func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 			staticpod.AddToken(static)
 		}
 		s.applyClass(static)
-		if text := staticpod.PriorityWarning(pod); text != "" {
+		staticpod.ApplyPriorityClass(static, priorities)
+		if text := staticpod.PriorityWarning(pod, priorities); text != "" {
 			warned[static.UID] = true
 			if !s.warned[static.UID] {
 				s.cfg.Log.Warn("priority of a static pod", "pod", d.Key.String(), "file", d.File, "fault", text)
@@ -98,6 +101,19 @@ func (s *Static) delivery(docs []manifest.Document) desired.Delivery {
 		all.Places = append(all.Places, fmt.Sprintf("%s:%d", d.File, d.Line))
 	}
 	s.warned = warned
+	return all
+}
+
+// priorityClasses returns those that are among the documents, on their way to the
+// API. A class that only the API has is not asked for: pods are to start in their
+// order without it.
+func priorityClasses(docs []manifest.Document) []*schedulingv1.PriorityClass {
+	var all []*schedulingv1.PriorityClass
+	for _, d := range docs {
+		if class, ok := d.Object.(*schedulingv1.PriorityClass); ok {
+			all = append(all, class)
+		}
+	}
 	return all
 }
 
