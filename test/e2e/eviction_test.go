@@ -43,7 +43,7 @@ func TestEvictions(t *testing.T) {
 	}, Env: []string{"PATH=/bin"}})
 	n.holdfast("down")
 	n.upWith(fmt.Sprintf(`  evictionHard: {allocatableMemory.available: "%d", pid.available: "%d", nodefs.available: 150Mi, imagefs.available: 150Mi}
-  evictionPressureTransitionPeriod: 10s
+  evictionPressureTransitionPeriod: 20s
   imageGCHighThresholdPercent: 100
   podPidsLimit: 20000
 `, memory-1024*mib, *free.Rlimit.MaxPID-*free.Rlimit.NumOfRunningProcesses-1500))

@@ -43,7 +43,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: all}
 spec:
-  terminationGracePeriodSeconds: 3
+  terminationGracePeriodSeconds: 30
   initContainers:
     - {name: first, image: "holdfast.local/demo:latest", args: [echo, ready]}
     - {name: side, image: "holdfast.local/demo:latest", args: [sleep, 1h], restartPolicy: Always}
@@ -74,7 +74,7 @@ const debugged = `apiVersion: v1
 kind: Pod
 metadata: {name: debugged}
 spec:
-  terminationGracePeriodSeconds: 3
+  terminationGracePeriodSeconds: 30
   initContainers:
     - {name: first, image: "holdfast.local/demo:latest", args: [echo, ready]}
     - name: side

@@ -119,7 +119,7 @@ func testStopSignal(t *testing.T, n *node) {
 	dir := t.TempDir()
 	n.busyboxPod("signal", "trap 'touch /host/usr1; exit 0' USR1; touch /host/ready; while true; do sleep 0.1; done", `    lifecycle: {stopSignal: SIGUSR1}
     volumeMounts: [{name: host, mountPath: /host}]
-`, fmt.Sprintf("  os: {name: linux}\n  volumes: [{name: host, hostPath: {path: %q}}]\n", dir))
+`, fmt.Sprintf("  os: {name: linux}\n  terminationGracePeriodSeconds: 60\n  volumes: [{name: host, hostPath: {path: %q}}]\n", dir))
 	n.running("signal")
 	n.eventually("it listens", func() error { _, err := os.Stat(filepath.Join(dir, "ready")); return err })
 	n.eventually("the signal is told", func() error {

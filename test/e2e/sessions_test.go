@@ -54,15 +54,18 @@ func TestSessions(t *testing.T) {
 }
 
 // busyboxPod starts a pod of the image with a shell, which runs a script.
-// container is more of the container, indented by four.
+// container is more of the container, indented by four. It is killed a second
+// after it was asked to end, where spec does not say otherwise.
 func (n *node) busyboxPod(name, script, container, spec string) {
 	n.t.Helper()
+	if !strings.Contains(spec, "terminationGracePeriodSeconds:") {
+		spec += "  terminationGracePeriodSeconds: 1\n"
+	}
 	n.kubectlIn(fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata:
   name: %s
 spec:
-  terminationGracePeriodSeconds: 1
   restartPolicy: Never
   containers:
   - name: main
