@@ -125,15 +125,37 @@ func (n *node) use() (use, error) {
 	return use{size.Files, goroutines}, err
 }
 
+// progresses is eventually for what takes longer than patience on a busy machine:
+// it gives up once nothing has changed for so long.
+func (n *node) progresses(what string, check func() error) {
+	n.t.Helper()
+	for said := ""; ; {
+		var err error
+		stuck := await(func() error {
+			if err = check(); err != nil && err.Error() == said {
+				return err
+			}
+			return nil
+		})
+		if stuck != nil {
+			n.t.Fatalf("%s: nothing has changed for %v: %v", what, patience, stuck)
+		}
+		if err == nil {
+			return
+		}
+		said = err.Error()
+	}
+}
+
 // cycle starts and ends pods, and says how long each took.
 func (m many) cycle(n *node) {
 	n.t.Helper()
 	begin := time.Now()
 	m.start(n)
-	n.eventually("all run", func() error { return m.running(n) })
+	n.progresses("all run", func() error { return m.running(n) })
 	started := time.Now()
 	m.remove(n)
-	n.eventually("all are gone", func() error {
+	n.progresses("all are gone", func() error {
 		pods, err := m.pods(n)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d are left", len(pods))
