@@ -92,7 +92,7 @@ func (n *node) tryPod(name string) (*v1.Pod, error) {
 	pod, err := api.Pods(v1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("get pod %s: %w", name, err)
 	}
