@@ -94,6 +94,9 @@ type Config struct {
 	// Withheld returns what of a capacity is kept from pods so that pressure does
 	// not come of what they ask for. Default: nothing.
 	Withheld func(capacity v1.ResourceList) v1.ResourceList
+	// VolumesInUse returns the volumes that nobody may detach from the node, in
+	// order. It must not block. Default: none.
+	VolumesInUse func() []v1.UniqueVolumeName
 	// PressureTaints keeps, by taints, new pods from a node that has pressure. It
 	// is for a node without a node lifecycle controller, whose work that is.
 	PressureTaints bool
@@ -116,6 +119,9 @@ func (c Config) withDefaults() Config {
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
 	if c.Pressure == nil {
 		c.Pressure = func() []v1.NodeConditionType { return nil }
+	}
+	if c.VolumesInUse == nil {
+		c.VolumesInUse = func() []v1.UniqueVolumeName { return nil }
 	}
 	if c.Withheld == nil {
 		c.Withheld = func(v1.ResourceList) v1.ResourceList { return nil }
@@ -334,7 +340,7 @@ func (r *Reporter) fill(node *v1.Node) ([]string, error) {
 	r.mu.Lock()
 	seen := r.mu.look
 	r.mu.Unlock()
-	f := facts{now: metav1.Now(), has: has, info: info, pressure: r.cfg.Pressure(), notReady: r.notReady()}
+	f := facts{now: metav1.Now(), has: has, info: info, pressure: r.cfg.Pressure(), notReady: r.notReady(), inUse: r.cfg.VolumesInUse()}
 	f.info.ContainerRuntimeVersion, f.info.KubeletVersion = seen.version, r.cfg.Version
 	f.handlers, f.features = seen.handlers, seen.features
 	return apply(&node.Status, r.cfg, f), nil

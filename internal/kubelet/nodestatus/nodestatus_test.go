@@ -2,6 +2,7 @@ package nodestatus
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,6 +335,36 @@ func TestLooksWithoutTheAPI(t *testing.T) {
 		after(time.Minute)
 		if reporter.Node() == nil || time.Since(reporter.Answered()) > 15*time.Second {
 			t.Errorf("node %v, answered %v", reporter.Node(), reporter.Answered())
+		}
+	})
+}
+
+// What is in use is said as soon as somebody asks for it; what a controller
+// attached is the controller's.
+func TestVolumesInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig()
+		var use []v1.UniqueVolumeName
+		rig.cfg.VolumesInUse = func() []v1.UniqueVolumeName {
+			rig.api.mu.Lock() // any lock that both sides take
+			defer rig.api.mu.Unlock()
+			return use
+		}
+		reporter := rig.start(t)
+		<-reporter.Ready()
+		attached := []v1.AttachedVolume{{Name: "a", DevicePath: "/dev/a"}}
+		rig.api.set(func() { rig.api.node.Status.VolumesAttached = attached })
+		for _, want := range [][]v1.UniqueVolumeName{{"a", "b"}, {"b"}, nil} {
+			rig.api.set(func() { use = want })
+			reporter.Poke()
+			synctest.Wait()
+			status := rig.api.current().Status
+			if !slices.Equal(status.VolumesInUse, want) || !slices.Equal(status.VolumesAttached, attached) {
+				t.Errorf("in use %v, attached %v; want %v, %v", status.VolumesInUse, status.VolumesAttached, want, attached)
+			}
+			if got := reporter.Node().Status.VolumesInUse; !slices.Equal(got, want) {
+				t.Errorf("the reporter knows %v, want %v", got, want)
+			}
 		}
 	})
 }

@@ -24,6 +24,7 @@ type facts struct {
 	notReady []error
 	handlers []v1.NodeRuntimeHandler
 	features *v1.NodeFeatures
+	inUse    []v1.UniqueVolumeName // in order
 }
 
 // apply writes the facts into a status, leaving what others own in it
@@ -49,6 +50,7 @@ func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
 	status.NodeInfo = f.info
 	status.RuntimeHandlers = f.handlers
 	status.Features = f.features
+	status.VolumesInUse = f.inUse // volumesAttached is the controller's that attaches
 
 	var told []string
 	for _, c := range conditions(f) {
