@@ -44,6 +44,9 @@ var kinds = map[string]string{
 	"internal/kubelet/cri":            "adapter",
 	"internal/kubelet/cri/crifake":    "leaf", // a runtime for tests
 	"internal/kubelet/cri/critest":    "leaf", // tests alone
+	"internal/kubelet/csi":            "adapter",
+	"internal/kubelet/csinode":        "stage",
+	"internal/kubelet/pluginregistry": "stage",
 	"internal/kubelet/eviction":       "stage",
 	"internal/kubelet/imagegc":        "stage",
 	"internal/kubelet/imagerights":    "leaf",

@@ -43,6 +43,8 @@ func (s *Store) client(ref podvolumes.Ref) client {
 		return clientOf(core.PersistentVolumes(), ref.Name)
 	case podvolumes.RefTrustBundle:
 		return bundlesClient(s.cfg.Client.CertificatesV1().ClusterTrustBundles())
+	case podvolumes.RefCSIDriver:
+		return clientOf(s.cfg.Client.StorageV1().CSIDrivers(), ref.Name)
 	case podvolumes.RefRuntimeClass:
 		return clientOf(s.cfg.Client.NodeV1().RuntimeClasses(), ref.Name)
 	default:

@@ -8,6 +8,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,7 @@ var resources = map[podvolumes.RefKind]schema.GroupResource{
 	podvolumes.RefSecret:           {Resource: "secrets"},
 	podvolumes.RefClaim:            {Resource: "persistentvolumeclaims"},
 	podvolumes.RefPersistentVolume: {Resource: "persistentvolumes"},
+	podvolumes.RefCSIDriver:        {Group: storagev1.GroupName, Resource: "csidrivers"},
 	podvolumes.RefRuntimeClass:     {Group: nodev1.GroupName, Resource: "runtimeclass"},
 	podvolumes.RefTrustBundle:      {Group: certificatesv1.GroupName, Resource: "clustertrustbundles"},
 }
@@ -54,6 +56,17 @@ func (s *Store) GetPersistentVolume(ctx context.Context, name string) (*v1.Persi
 // GetRuntimeClass returns a RuntimeClass, as GetConfigMap a ConfigMap.
 func (s *Store) GetRuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 	return get[*nodev1.RuntimeClass](ctx, s, podvolumes.Ref{Kind: podvolumes.RefRuntimeClass, Name: name})
+}
+
+// GetCSIDriver returns a CSIDriver, as GetConfigMap a ConfigMap.
+func (s *Store) GetCSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return get[*storagev1.CSIDriver](ctx, s, podvolumes.Ref{Kind: podvolumes.RefCSIDriver, Name: name})
+}
+
+// GetVolumeAttachment returns a VolumeAttachment as the API server has it now: a
+// node of a cluster may not watch them.
+func (s *Store) GetVolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return s.cfg.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
 }
 
 // Token returns a token of a service account for a request, an earlier one

@@ -1,6 +1,6 @@
 // Package objects keeps the API objects that the node's pods refer to.
 //
-// Every ConfigMap, Secret, claim, PersistentVolume and RuntimeClass that a pod
+// Every ConfigMap, Secret, claim, PersistentVolume and RuntimeClass that a pod, and every CSIDriver that a driver
 // refers to is watched by name, once however many pods use it, from Hold to Release. A read
 // of a held object costs no request and works while the API server is away: it
 // gives what was last seen. Objects that say that they never change are not
@@ -155,11 +155,21 @@ func (s *Store) Hold(pod *v1.Pod) {
 // HoldRuntimeClasses keeps these RuntimeClasses, and no others, for a holder
 // that is no pod.
 func (s *Store) HoldRuntimeClasses(holder types.UID, names []string) {
+	s.hold(holder, refsTo(podvolumes.RefRuntimeClass, names))
+}
+
+// HoldCSIDrivers keeps these CSIDrivers, and no others, for a holder that is no
+// pod and holds nothing else.
+func (s *Store) HoldCSIDrivers(holder types.UID, names []string) {
+	s.hold(holder, refsTo(podvolumes.RefCSIDriver, names))
+}
+
+func refsTo(kind podvolumes.RefKind, names []string) []podvolumes.Ref {
 	refs := make([]podvolumes.Ref, 0, len(names))
 	for _, name := range names {
-		refs = append(refs, podvolumes.Ref{Kind: podvolumes.RefRuntimeClass, Name: name})
+		refs = append(refs, podvolumes.Ref{Kind: kind, Name: name})
 	}
-	s.hold(holder, refs)
+	return refs
 }
 
 // hold keeps refs, and of others only the volumes of claims, for a holder.

@@ -30,6 +30,7 @@ const (
 	DownwardAPI Kind = "kubernetes.io~downward-api"
 	Local       Kind = "kubernetes.io~local-volume" // of a PersistentVolume
 	NFS         Kind = "kubernetes.io~nfs"          // of a pod or a PersistentVolume
+	CSI         Kind = "kubernetes.io~csi"          // of a PersistentVolume, or the pod's own
 )
 
 // HasContent reports whether the volumes of a kind hold files that Holdfast
@@ -40,7 +41,11 @@ func (k Kind) HasContent() bool {
 
 // Outlasts reports whether a pod can go on with its volume of a kind when the
 // API objects that it was made from cannot be had any more.
-func (k Kind) Outlasts() bool { return k.HasContent() || k == Local || k == NFS }
+func (k Kind) Outlasts() bool { return k.HasContent() || k == Local || k == NFS || k == CSI }
+
+// Renews reports whether the volumes of a kind are set up again and again while
+// the pod runs: their content changes, or may.
+func (k Kind) Renews() bool { return k.HasContent() || k == CSI }
 
 // InMemory reports whether the content of a kind is kept off the disk.
 // ConfigMaps are public; all others may be secret.
@@ -73,9 +78,10 @@ type Volume struct {
 
 	HostPath     string          // HostPath, Local: the path on the host
 	HostPathType v1.HostPathType // HostPath
-	MountOptions []string        // Local, NFS
+	MountOptions []string        // Local, NFS, CSI of a PersistentVolume
 	NFSServer    string          // NFS: a name or an address
 	NFSPath      string          // NFS: of the export
+	CSI          *CSIAttributes  // CSI
 	FSGroup      *int64          // group that owns the volume; nil: no change
 	FSPolicy     v1.PodFSGroupChangePolicy
 	ReadOnly     bool // the volume as a whole is read-only
@@ -112,6 +118,8 @@ func KindOf(v *v1.Volume) (kind Kind, ok bool) {
 		return Projected, true
 	case v.DownwardAPI != nil:
 		return DownwardAPI, true
+	case v.CSI != nil:
+		return CSI, true
 	}
 	return "", false
 }

@@ -279,9 +279,9 @@ func TestResolveDisk(t *testing.T) {
 		{"volume of this node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("here"))}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"volume of another node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("there"))}, Volume{}, "PersistentVolume pv is not for this node"},
 		{"block volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) })}, Volume{}, "spec.volumeMode"},
-		{"csi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
-			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
-		})}, Volume{}, "spec.csi: this version mounts only local, hostPath and nfs"},
+		{"iscsi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
+			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}
+		})}, Volume{}, "spec.iscsi: this version mounts only local, hostPath, nfs and csi"},
 	}
 	host := Host{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}, Labels: map[string]string{v1.LabelHostname: "here"}}
 	for _, tt := range tests {
@@ -309,7 +309,7 @@ func TestResolveDisk(t *testing.T) {
 // Every source that the API has is either resolved or refused by its name.
 func TestSupportedNamesEverySource(t *testing.T) {
 	sources := reflect.TypeFor[v1.VolumeSource]()
-	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true, "ephemeral": true, "image": true, "nfs": true}
+	supported := map[string]bool{"hostPath": true, "emptyDir": true, "secret": true, "configMap": true, "projected": true, "downwardAPI": true, "persistentVolumeClaim": true, "ephemeral": true, "image": true, "nfs": true, "csi": true}
 	for i := range sources.NumField() {
 		name, _, _ := strings.Cut(sources.Field(i).Tag.Get("json"), ",")
 		var v v1.Volume

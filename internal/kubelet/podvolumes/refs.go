@@ -21,6 +21,10 @@ const (
 	RefRuntimeClass     RefKind = "RuntimeClass"
 	RefTrustBundle      RefKind = "ClusterTrustBundle"
 	RefPodCertificate   RefKind = "certificate of pod" // named by the pod
+
+	RefCSIDriver        RefKind = "CSIDriver"
+	RefVolumeAttachment RefKind = "VolumeAttachment"
+	RefNode             RefKind = "Node"
 )
 
 // TrustBundles refers to all ClusterTrustBundles: pods choose among them by

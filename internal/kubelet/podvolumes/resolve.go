@@ -38,6 +38,9 @@ type Host struct {
 	// Labels are the node's, against which a PersistentVolume's node affinity is
 	// held; nil: it is not checked.
 	Labels map[string]string
+	// Attaches reports whether a controller attaches the volumes of a CSI driver to
+	// the node; nil: those of every driver. It must not block.
+	Attaches func(driver string) bool
 }
 
 // Resolve makes a Volume of a pod's volume. The error matches ErrWaiting if an
@@ -64,6 +67,8 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 		return r.hostPath(out, v.HostPath), nil
 	case v.NFS != nil:
 		return r.nfs(out, v.NFS), nil
+	case v.CSI != nil:
+		return r.csiInline(out, v.CSI), nil
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return r.claim(ctx, out)
 	}
@@ -171,8 +176,11 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	}
 	out.Claim, out.PV = claim, pv
 	out.OncePod = slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod})
-	if pv.Spec.HostPath != nil {
+	switch {
+	case pv.Spec.HostPath != nil:
 		return r.hostPath(out, pv.Spec.HostPath), nil
+	case pv.Spec.CSI != nil:
+		return r.csiPersistent(out, claim, pv), nil
 	}
 	if pv.Spec.NFS != nil {
 		out.Dir, out.MountOptions = pv.Name, pv.Spec.MountOptions

@@ -57,10 +57,10 @@ func SupportedPV(pv *v1.PersistentVolume) error {
 	if mode := pv.Spec.VolumeMode; mode != nil && *mode != v1.PersistentVolumeFilesystem {
 		return fmt.Errorf("PersistentVolume %s: spec.volumeMode: this version cannot give volumes of mode %s", pv.Name, *mode)
 	}
-	if pv.Spec.Local != nil || pv.Spec.HostPath != nil || pv.Spec.NFS != nil {
+	if pv.Spec.Local != nil || pv.Spec.HostPath != nil || pv.Spec.NFS != nil || pv.Spec.CSI != nil {
 		return nil
 	}
-	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local, hostPath and nfs", pv.Name, setField(pv.Spec.PersistentVolumeSource))
+	return fmt.Errorf("PersistentVolume %s: spec.%s: this version mounts only local, hostPath, nfs and csi", pv.Name, setField(pv.Spec.PersistentVolumeSource))
 }
 
 // NeedsAPIPod returns the field by which a volume is made of something that the

@@ -74,7 +74,7 @@ func planMount(resolved []resolution, actual map[podvolumes.ID]volumeState) (ste
 			err = r.hold
 		}
 		switch {
-		case err == nil && (!there || !have.verified || r.id.Kind.HasContent()):
+		case err == nil && (!there || !have.verified || r.id.Kind.Renews()):
 			steps = append(steps, step{op: setUp, name: r.name, id: r.id, volume: r.volume})
 		case err == nil:
 			// Two names of one claim lead to one volume: the second is only noted.

@@ -323,7 +323,7 @@ func (m *Manager) pause(failures int, err error) time.Duration {
 // if it has none. Pods spread over the period by their UID.
 func (m *Manager) nextCheck(st *podState) time.Time {
 	for id := range st.volumes {
-		if id.Kind.HasContent() && st.intent == wanted {
+		if id.Kind.Renews() && st.intent == wanted {
 			hash := fnv.New32a()
 			hash.Write([]byte(st.uid))
 			spread := time.Duration(hash.Sum32()) % m.cfg.Period

@@ -11,6 +11,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
+// SetGroup gives the files at path to the volume's group, unless its policy is to
+// look at the top alone and that has been given to it.
+func (h *Host) SetGroup(ctx context.Context, path string, v *podvolumes.Volume) error {
+	if v.FSPolicy == v1.FSGroupChangeOnRootMismatch && fsgroup.Has(path, *v.FSGroup) {
+		return nil
+	}
+	return h.setGroup(ctx, path, v)
+}
+
 // setGroup gives the files at path to the volume's group.
 func (h *Host) setGroup(ctx context.Context, path string, v *podvolumes.Volume) error {
 	result, err := fsgroup.Set(ctx, path, *v.FSGroup, func(files int64) { h.tellSlow(v, files) })

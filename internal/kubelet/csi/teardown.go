@@ -1,0 +1,158 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+// TearDown takes a volume from a pod and, after its last pod, off the node. It
+// is nil if the volume is gone already. It needs the volume's driver.
+func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
+	if err := errors.Join(ctx.Err(), checkNames(string(uid), id.Dir)); err != nil {
+		return err
+	}
+	if err := h.tearDown(ctx, uid, id); err != nil {
+		return fmt.Errorf("tear down volume %s of kind %s: %w", id.Dir, id.Kind, err)
+	}
+	return nil
+}
+
+func (h *Host) tearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
+	target := h.layout.target(uid, id)
+	dir := filepath.Dir(target)
+	h.note(target, false)
+	r, err := readRecord(dir)
+	switch {
+	case notThere(err):
+		// Nothing was ever asked for, or all is undone but these.
+		if err := removeTarget(target); err != nil {
+			return fmt.Errorf("%w; nothing says which driver it is of", err)
+		}
+		return h.removeNotes(uid, id)
+	case err != nil:
+		return err
+	}
+	vol := r.volume()
+	unlock, err := h.lock(ctx, vol)
+	if err != nil {
+		return fmt.Errorf("wait for another pod's use of it: %w", err)
+	}
+	defer unlock()
+	d, err := h.driver(r.Driver)
+	if err != nil {
+		return err
+	}
+	err = h.call(ctx, d, "NodeUnpublishVolume", func(ctx context.Context, c spec.NodeClient) error {
+		_, err := c.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: vol.handle, TargetPath: target})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := removeTarget(target); err != nil {
+		return err
+	}
+	if !r.ephemeral() {
+		if err := h.unstage(ctx, d, vol, dir); err != nil {
+			return err
+		}
+	}
+	return h.removeNotes(uid, id)
+}
+
+// removeNotes removes the mark, then the record, then their folders.
+func (h *Host) removeNotes(uid types.UID, id podvolumes.ID) error {
+	ready, dir := h.layout.Ready(uid, id), h.layout.Volume(uid, id)
+	for _, path := range []string{ready, filepath.Dir(ready), filepath.Join(dir, recordName), dir} {
+		if err := os.Remove(path); err != nil && !notThere(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// unstage takes a volume off the node unless a pod other than the one whose
+// record is in dir has it.
+func (h *Host) unstage(ctx context.Context, d *driver, vol volume, dir string) error {
+	staging := h.layout.staging(vol)
+	if _, err := os.Lstat(filepath.Dir(staging)); notThere(err) {
+		return nil
+	}
+	others, err := h.others(vol, dir)
+	if err != nil || others {
+		return err
+	}
+	if d.stages() {
+		err := h.call(ctx, d, "NodeUnstageVolume", func(ctx context.Context, c spec.NodeClient) error {
+			_, err := c.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: vol.handle, StagingTargetPath: staging})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	delete(h.mu.staged, vol)
+	h.mu.Unlock()
+	if err := removeTarget(staging); err != nil {
+		return err
+	}
+	for _, path := range []string{filepath.Join(filepath.Dir(staging), recordName), filepath.Dir(staging)} {
+		if err := os.Remove(path); err != nil && !notThere(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// others reports whether a pod has a volume, other than the one whose record is
+// in dir.
+func (h *Host) others(vol volume, dir string) (bool, error) {
+	dirs, err := filepath.Glob(filepath.Join(h.layout.Pods(), "*", "volumes", string(podvolumes.CSI), "*"))
+	if err != nil {
+		return false, err
+	}
+	for _, other := range dirs {
+		if other == dir {
+			continue
+		}
+		r, err := readRecord(other)
+		switch {
+		case notThere(err):
+		case err != nil:
+			// A file that a power cut left empty is nobody's, if nothing is mounted.
+			if isMount, _ := mounted(filepath.Join(other, "mount")); isMount {
+				return false, fmt.Errorf("who else has the volume is not known: %w", err)
+			}
+		case r.volume() == vol && !r.ephemeral():
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// removeTarget removes what a driver may have left of a target: drivers are to
+// remove it themselves. What is mounted or not empty stays, and is an error.
+func removeTarget(path string) error {
+	isMount, err := mounted(path)
+	switch {
+	case notThere(err):
+		return nil
+	case err != nil:
+		return err
+	case isMount:
+		return fmt.Errorf("something is still mounted on %s", path)
+	}
+	if err := os.Remove(path); err != nil && !notThere(err) {
+		return err
+	}
+	return nil
+}
