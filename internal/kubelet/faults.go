@@ -7,7 +7,7 @@ import "github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 func (k *Kubelet) Faults() []fault.Fault {
 	return fault.Join(
 		k.nodeFaults(), k.api.Faults(), k.objects.Faults(),
-		k.loop.Faults(), k.workers.Faults(), k.volumes.Faults(), k.mirrors.Faults(), k.checkpoint.Faults(),
+		k.loop.Faults(), k.workers.Faults(), k.volumes.Faults(), k.plugins.Faults(), k.csiNode.Faults(), k.mirrors.Faults(), k.checkpoint.Faults(),
 	)
 }
 

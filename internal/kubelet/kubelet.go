@@ -23,6 +23,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/credentialconfig"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/csinode"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
@@ -33,6 +35,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pluginregistry"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcertificate"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
@@ -172,6 +175,9 @@ type Kubelet struct {
 	shutdown *nodeshutdown.Manager
 
 	evictions *eviction.Manager
+	plugins   *pluginregistry.Registry
+	csi       *csi.Host
+	csiNode   *csinode.Publisher
 
 	certificates *podcertificate.Manager
 
@@ -208,7 +214,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("pod status", k.statuses.Run)
 	parts.Add("mirror pods", k.mirrors.Run)
 	parts.Add("registration", k.pokeMirrors)
+	parts.Add("CSI node", k.csiNode.Run)
 	parts.Add("volumes", k.volumes.Run)
+	parts.Add("plugins", k.plugins.Run)
 	parts.Add("lifecycle events", k.pleg.Run)
 	parts.Add("workers", k.workers.Run)
 	parts.Add("evictions", k.evictions.Run)

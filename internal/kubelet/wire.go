@@ -27,7 +27,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/probehandler"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
@@ -35,8 +34,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/userids"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -102,7 +99,8 @@ func (k *Kubelet) wireHost() error {
 		Runtime:       k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
 		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
 		Pressure: k.pressure, Withheld: k.cfg.Eviction.Withheld, PressureTaints: k.cfg.PressureTaints,
-		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
+		VolumesInUse: func() []v1.UniqueVolumeName { return k.volumes.InUse() },
+		Checks:       []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
 	})
 	return nil
 }
@@ -120,12 +118,7 @@ func (k *Kubelet) wireRuntime() {
 		objectsCfg.Memory = k.checkpoint
 	}
 	k.objects = objects.New(objectsCfg)
-	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin"), Events: k.events})
-	k.volumes = volumemanager.New(volumemanager.Config{
-		Log: log.With("part", "volumemanager"), Mounts: host, SubPaths: host, Folders: host,
-		Holder: k.objects, Objects: k.objects,
-		Host: func() podvolumes.Host { return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels()} },
-	})
+	k.wireVolumes()
 	k.objects.Subscribe(func(uid types.UID) {
 		k.checkpoint.Poke()
 		k.volumes.Poke(uid)

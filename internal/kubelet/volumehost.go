@@ -1,0 +1,109 @@
+package kubelet
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/csinode"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/pluginregistry"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
+)
+
+// csiHolder holds the CSIDrivers of the drivers that are registered.
+const csiHolder = types.UID("CSI drivers")
+
+// wireVolumes makes what mounts volumes, and what drivers of volumes register with.
+func (k *Kubelet) wireVolumes() {
+	log := k.cfg.Log
+	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin"), Events: k.events})
+	k.csi = csi.New(csi.Config{
+		Dir: k.cfg.Dir, Node: k.cfg.NodeName, Objects: k.objects, Log: log.With("part", "csi"),
+		SetGroup: host.SetGroup, Changed: k.csiDriversChanged,
+	})
+	k.csiNode = csinode.New(csinode.Config{
+		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), CSINodes: k.cfg.Client.StorageV1().CSINodes(),
+		Registered: k.node.Registered(), Log: log.With("part", "csinode"),
+	})
+	k.plugins = pluginregistry.New(pluginregistry.Config{
+		Dir:      filepath.Join(k.cfg.Dir, "plugins_registry"),
+		Handlers: map[string]pluginregistry.Handler{csi.PluginType: csiHandler{k.csi}}, Log: log.With("part", "pluginregistry"),
+	})
+	mounts := volumeHost{host, k.csi}
+	k.volumes = volumemanager.New(volumemanager.Config{
+		Log: log.With("part", "volumemanager"), Mounts: mounts, SubPaths: host, Folders: mounts,
+		Holder: k.objects, Objects: k.objects,
+		Host: func() podvolumes.Host {
+			return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels(), Attaches: k.csi.Attaches}
+		},
+		Reported: k.reported, InUseChanged: k.node.Poke,
+	})
+}
+
+// csiDriversChanged tells who wants to know which drivers are registered.
+func (k *Kubelet) csiDriversChanged() {
+	var names []string
+	var drivers []csinode.Driver
+	for _, d := range k.csi.Drivers() {
+		names = append(names, d.Name)
+		drivers = append(drivers, csinode.Driver(d))
+	}
+	k.objects.HoldCSIDrivers(csiHolder, names)
+	k.csiNode.Set(drivers)
+}
+
+// reported reports whether the API's Node says that a volume is in use.
+func (k *Kubelet) reported(name v1.UniqueVolumeName) bool {
+	node := k.node.Node()
+	return node != nil && slices.Contains(node.Status.VolumesInUse, name)
+}
+
+// volumeHost has each volume made by who can.
+type volumeHost struct {
+	*volumeplugin.Host
+	csi *csi.Host
+}
+
+// SetUp makes a volume, or brings one that is there up to date.
+func (h volumeHost) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) {
+	if v.Kind == podvolumes.CSI {
+		return h.csi.SetUp(ctx, v)
+	}
+	return h.Host.SetUp(ctx, v)
+}
+
+// TearDown takes a volume from a pod.
+func (h volumeHost) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
+	if id.Kind == podvolumes.CSI {
+		return h.csi.TearDown(ctx, uid, id)
+	}
+	return h.Host.TearDown(ctx, uid, id)
+}
+
+// Found returns every volume that is on this machine.
+func (h volumeHost) Found(ctx context.Context) ([]podvolumes.Found, error) {
+	found, err := h.Host.Found(ctx)
+	for i, f := range found {
+		if f.Kind == podvolumes.CSI {
+			found[i] = h.csi.Found(f)
+		}
+	}
+	return found, err
+}
+
+// csiHandler passes the drivers that register to who uses them.
+type csiHandler struct{ host *csi.Host }
+
+// Register takes a driver.
+func (h csiHandler) Register(ctx context.Context, p pluginregistry.Plugin) error {
+	return h.host.Register(ctx, p.Name, p.Endpoint, p.Versions)
+}
+
+// Deregister lets go of a driver.
+func (h csiHandler) Deregister(p pluginregistry.Plugin) { h.host.Deregister(p.Name, p.Endpoint) }
