@@ -70,6 +70,7 @@ var kinds = map[string]string{
 	"internal/kubelet/podsource":      "stage",
 	"internal/kubelet/desired":        "state",
 	"internal/localapi":               "root",
+	"internal/localapi/attachdetach":  "stage",
 	"internal/localapi/binder":        "stage",
 	"internal/localapi/podgc":         "stage",
 	"internal/localapi/certrenewal":   "stage",

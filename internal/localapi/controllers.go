@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/volume/pvprotection"
 	"k8s.io/utils/clock"
 
+	"github.com/holdfast-dev/holdfast/internal/localapi/attachdetach"
 	"github.com/holdfast-dev/holdfast/internal/localapi/binder"
 	"github.com/holdfast-dev/holdfast/internal/localapi/podgc"
 )
@@ -97,6 +98,7 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 		controller{"binder", binder.New(binder.Config{
 			Client: a.client, Informers: a.informers, Node: s.cfg.NodeName, Log: s.log,
 		}).Run},
+		controller{"attachDetach", attachdetach.New(attachdetach.Config{Client: a.client, Informers: a.informers, Log: s.log}).Run},
 		controller{"podGC", podgc.New(podgc.Config{Client: a.client, Informers: a.informers, Log: s.log}).Run},
 	), nil
 }
