@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ func TestVolumeKinds(t *testing.T) {
 	n.up()
 	n.importBusybox()
 	for name, test := range map[string]func(*testing.T, *node){
+		"content follows its objects":       testLiveContent,
 		"mounts are seen on the other side": testPropagation,
 		"parts of volumes":                  testSubPaths,
 	} {
@@ -34,6 +36,72 @@ func (n *node) cat(pod string, files ...string) (string, error) {
 	n.t.Helper()
 	return n.tryKubectl("", "exec", pod, "-c", "main", "--", "sh", "-c",
 		"for f in "+strings.Join(files, " ")+"; do cat $f 2>/dev/null || echo -n none; echo -n ' '; done")
+}
+
+// testLiveContent changes what the volumes of a running pod are made of, has an
+// optional object appear, and leaves an immutable one alone.
+func testLiveContent(t *testing.T, n *node) {
+	const objects = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: live}
+data: {key: "%[1]s"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: live}
+stringData: {key: "%[1]s"}
+`
+	n.kubectlIn(fmt.Sprintf(objects, "1"), "apply", "-f", "-")
+	n.kubectlIn("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fixed}\nimmutable: true\ndata: {key: fixed}\n", "apply", "-f", "-")
+	n.kubectlIn(fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: live, labels: {says: "1"}}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {fsGroup: 4711}
+  containers:
+  - name: main
+    image: %s
+    imagePullPolicy: Never
+    command: [sleep, "1000"]
+    volumeMounts:
+    - {name: map, mountPath: /map}
+    - {name: secret, mountPath: /secret}
+    - {name: all, mountPath: /all}
+    - {name: labels, mountPath: /labels}
+    - {name: fixed, mountPath: /fixed}
+    - {name: later, mountPath: /later}
+  volumes:
+  - {name: map, configMap: {name: live}}
+  - {name: secret, secret: {secretName: live, defaultMode: 0400, items: [{key: key, path: sub/key, mode: 0440}]}}
+  - {name: all, projected: {sources: [{configMap: {name: live}}, {secret: {name: live, items: [{key: key, path: hidden}]}}, {downwardAPI: {items: [{path: says, fieldRef: {fieldPath: "metadata.labels['says']"}}]}}]}}
+  - {name: labels, downwardAPI: {items: [{path: says, fieldRef: {fieldPath: "metadata.labels['says']"}}]}}
+  - {name: fixed, configMap: {name: fixed}}
+  - {name: later, configMap: {name: later, optional: true}}
+`, busyboxImage), "apply", "-f", "-")
+	n.running("live")
+	files := []string{"/map/key", "/secret/sub/key", "/all/key", "/all/hidden", "/all/says", "/labels/says", "/fixed/key", "/later/key"}
+	says := func(want string) func() error {
+		return func() error {
+			got, err := n.cat("live", files...)
+			if err == nil && got != want {
+				err = errors.New("the files say " + got)
+			}
+			return err
+		}
+	}
+	n.eventually("the files are there", says("1 1 1 1 1 1 fixed none "))
+	if got := n.kubectl("exec", "live", "--", "busybox", "stat", "-L", "-c", "%a %g", "/secret/sub/key"); got != "440 4711\n" {
+		t.Errorf("the secret's file has mode and group %q", got)
+	}
+	if got := n.kubectl("exec", "live", "--", "busybox", "stat", "-f", "-c", "%T", "/secret"); got != "tmpfs\n" {
+		t.Errorf("the secret is on %q", got)
+	}
+	n.kubectlIn(fmt.Sprintf(objects, "2"), "apply", "-f", "-")
+	n.kubectl("label", "--overwrite", "pod", "live", "says=2")
+	n.kubectlIn("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: later}\ndata: {key: came}\n", "apply", "-f", "-")
+	n.eventually("the files follow", says("2 2 2 2 2 2 fixed came "))
+	n.kubectl("delete", "pod", "live", "--timeout=60s")
 }
 
 // testPropagation mounts on the host below a pod's volume, and in a privileged
