@@ -99,6 +99,7 @@ var kinds = map[string]string{
 	"internal/kubelet/volumeplugin":   "adapter",
 	"internal/kubelet/volumemanager":  "stage",
 	"internal/kubelet/volumestats":    "stage",
+	"internal/kubelet/stats":          "stage",
 	"internal/kubelet/podcgroup":      "adapter",
 	"internal/kubelet/hoststats":      "adapter",
 	"internal/kubelet/nodestatus":     "stage",

@@ -213,17 +213,17 @@ func bounded(v Value) Value {
 	return v
 }
 
-// Processes returns how many processes are directly in a group, not in those below it.
-func (t *Tree) Processes(group string) (uint64, error) {
+// Processes returns the processes that are directly in a group, not in those below it.
+func (t *Tree) Processes(group string) ([]int, error) {
 	dir := t.dirs[""]
 	if !t.unified {
 		dir = t.dirs["memory"]
 	}
 	s := t.scratch.Get().(*scratch)
 	defer t.scratch.Put(s)
-	lines, ok := s.lines(dir, group, "cgroup.procs")
+	ids, ok := s.numbers(dir, group, "cgroup.procs")
 	if !ok {
-		return 0, fmt.Errorf("read processes of cgroup %s: %w", group, fs.ErrNotExist)
+		return nil, fmt.Errorf("read processes of cgroup %s: %w", group, fs.ErrNotExist)
 	}
-	return lines, nil
+	return ids, nil
 }

@@ -1,7 +1,6 @@
 package cgroupfs
 
 import (
-	"bytes"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -39,24 +38,31 @@ func (s *scratch) file(dir, group, name string) []byte {
 	return s.data[:n]
 }
 
-// lines counts the lines of a file of any length.
-func (s *scratch) lines(dir, group, name string) (count uint64, ok bool) {
+// numbers reads the lines of a file of any length, each of which is a number.
+func (s *scratch) numbers(dir, group, name string) (all []int, ok bool) {
 	fd := s.open(dir, group, name)
 	if fd < 0 {
-		return 0, false
+		return nil, false
 	}
 	defer func() { _ = unix.Close(fd) }() // only read
+	number := 0
 	for {
 		n, err := unix.Read(fd, s.data)
 		switch {
 		case err == unix.EINTR: //nolint:errorlint // the call returns nothing else
 			continue
 		case err != nil:
-			return 0, false
+			return nil, false
 		case n <= 0:
-			return count, true
+			return all, true
 		}
-		count += uint64(bytes.Count(s.data[:n], []byte{'\n'}))
+		for _, c := range s.data[:n] {
+			if c == '\n' {
+				all, number = append(all, number), 0
+				continue
+			}
+			number = number*10 + int(c-'0')
+		}
 	}
 }
 

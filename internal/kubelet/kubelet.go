@@ -46,8 +46,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/stats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumestats"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
@@ -115,7 +117,10 @@ type Config struct {
 	// PressureTaints keeps new pods from a node that has pressure, by taints. It is
 	// for a node without a node lifecycle controller.
 	PressureTaints bool
-	PodPidsLimit   int64 // processes and threads of one pod; 0 or less: no limit
+	// VolumeStatsPeriod is the time from one measurement of a volume to the next. Zero:
+	// 1m; negative: volumes are not measured.
+	VolumeStatsPeriod time.Duration
+	PodPidsLimit      int64 // processes and threads of one pod; 0 or less: no limit
 
 	ImagePulls podsync.Pulls // how images are pulled; zero: upstream's defaults
 	// MaxRestartPeriod is the longest pause before a container that crashed starts
@@ -181,6 +186,9 @@ type Kubelet struct {
 
 	certificates *podcertificate.Manager
 
+	volumeStats *volumestats.Analyzer
+	stats       *stats.Collector
+
 	hiddenPaths []string // that containers do not see
 
 	checkpoint *checkpointer.Checkpointer // nil: nothing is kept
@@ -220,6 +228,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("lifecycle events", k.pleg.Run)
 	parts.Add("workers", k.workers.Run)
 	parts.Add("evictions", k.evictions.Run)
+	parts.Add("figures of volumes", k.volumeStats.Run)
+	parts.Add("figures", k.stats.Run)
 	parts.Add("probes", k.probes.Run)
 	parts.Add("probe results", k.passProbeResults)
 	parts.Add("sync loop", k.loop.Run)

@@ -65,6 +65,9 @@ func (k *Kubelet) wire() error {
 	k.wireCollectors()
 	k.wireEviction()
 	k.wireSources()
+	if err := k.wireStats(); err != nil {
+		return err
+	}
 	k.wireServer()
 	return nil
 }
@@ -173,7 +176,7 @@ func (k *Kubelet) wirePods() {
 		Node:   k.nodeReference(),
 		Events: k.pleg.Events(), Ended: k.workers.Ended(),
 		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
-		Published: k.checkpoint.Poke, Preempted: countPreemptions(k.cfg.Metrics),
+		Published: k.published, Preempted: countPreemptions(k.cfg.Metrics),
 	})
 }
 
@@ -199,8 +202,8 @@ func (k *Kubelet) wireServer() {
 		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
 		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
 		LogDir: k.cfg.LogDir, Metrics: k.cfg.Metrics, Probes: k.probeMetrics, Log: k.cfg.Log.With("part", "server"),
-		Configuration: k.cfg.Configuration,
-		Checks:        []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
+		Configuration: k.cfg.Configuration, Stats: k.stats,
+		Checks: []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
 	})
 }
 

@@ -37,7 +37,7 @@ func TestInForce(t *testing.T) {
 		"podLogsDir": "/srv/node/logs/pods", "cgroupRoot": "/holdfast-ab12cd", "cgroupDriver": "cgroupfs",
 		"fileCheckFrequency": "5s", "imageGCHighThresholdPercent": 70.0, "imageGCLowThresholdPercent": 80.0,
 		"containerLogMaxSize": "10Mi", "containerLogMonitorInterval": "10s", "maxPods": 110.0,
-		"evictionPressureTransitionPeriod": "5m0s", "podPidsLimit": -1.0,
+		"evictionPressureTransitionPeriod": "5m0s", "volumeStatsAggPeriod": "1m0s", "podPidsLimit": -1.0,
 	} {
 		if got[field] != want {
 			t.Errorf("%s: got %v, want %v", field, got[field], want)

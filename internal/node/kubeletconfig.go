@@ -115,6 +115,10 @@ type KubeletSettings struct {
 	// a priority and of those up to the next in the list, which come after them.
 	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 
+	// VolumeStatsAggPeriod is the time from one measurement of what a volume takes to
+	// the next. Default 1m, which 0 is too; negative: volumes are not measured.
+	VolumeStatsAggPeriod metav1.Duration `json:"volumeStatsAggPeriod,omitzero"`
+
 	EvictionSettings
 	TLSSettings
 

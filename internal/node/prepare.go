@@ -223,7 +223,7 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		HostPorts:   n.hostPorts(),
 		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
 		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),
-		Eviction: evictions, PressureTaints: true, PodPidsLimit: n.cfg.Kubelet.podPidsLimit(),
+		Eviction: evictions, PressureTaints: true, PodPidsLimit: n.cfg.Kubelet.podPidsLimit(), VolumeStatsPeriod: n.cfg.Kubelet.VolumeStatsAggPeriod.Duration,
 		ImagePulls: n.cfg.Kubelet.imagePulls(), MaxRestartPeriod: n.cfg.Kubelet.maxRestartPeriod(),
 		Shutdown: n.cfg.Kubelet.shutdownPeriods(), ShutdownName: n.in.ID,
 		Configuration: configuration, Metrics: n.metrics, Log: n.log,

@@ -117,6 +117,15 @@ func (m *Manager) Ensure(pod *v1.Pod) (string, error) {
 	return group, nil
 }
 
+// Group returns the path of a pod's group, whether or not it is there. Each of its
+// containers has a group below it, called as the runtime calls the container.
+func (m *Manager) Group(pod *v1.Pod) string {
+	return path.Join(m.classGroup(limitsOf(pod, m.cfg.PidsLimit).class), podPrefix+string(pod.UID))
+}
+
+// AllPods returns the path of the group of all pods.
+func (m *Manager) AllPods() string { return m.podsGroup() }
+
 // Remove removes the groups of a pod, whatever its class, with the empty
 // groups below. A pod without groups is no error; a group with processes gives
 // ErrBusy and the rest is removed.

@@ -19,22 +19,8 @@ import (
 // the logs by container, and its emptyDirs that are not in memory. When ctx ends
 // it returns what it has counted so far: a pod uses at least that.
 func (f *Folders) Usage(ctx context.Context, pod *v1.Pod) (logs map[string]stats.FsStats, volumes []stats.VolumeStats, err error) {
-	dir, err := f.logFolder(pod.Namespace, pod.Name, pod.UID)
-	if err != nil {
+	if logs, err = f.LogUsage(ctx, pod); err != nil {
 		return nil, nil, err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	logs = map[string]stats.FsStats{}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		if logs[e.Name()], err = count(ctx, filepath.Join(dir, e.Name())); err != nil {
-			return nil, nil, err
-		}
 	}
 	layout := podvolumes.Layout(f.root)
 	for i := range pod.Spec.Volumes {
@@ -49,6 +35,28 @@ func (f *Folders) Usage(ctx context.Context, pod *v1.Pod) (logs map[string]stats
 		volumes = append(volumes, stats.VolumeStats{Name: v.Name, FsStats: used})
 	}
 	return logs, volumes, nil
+}
+
+// LogUsage counts the logs of a pod, by container, as Usage does.
+func (f *Folders) LogUsage(ctx context.Context, pod *v1.Pod) (map[string]stats.FsStats, error) {
+	dir, err := f.logFolder(pod.Namespace, pod.Name, pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	logs := map[string]stats.FsStats{}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if logs[e.Name()], err = count(ctx, filepath.Join(dir, e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return logs, nil
 }
 
 // count adds up what is in a folder that a pod may write in. It ends with ctx, with

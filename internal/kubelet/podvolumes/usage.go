@@ -1,6 +1,9 @@
 package podvolumes
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // ErrNoUsage is returned by what measures volumes for one that takes no space, such as
 // a hostPath in /proc.
@@ -27,4 +30,19 @@ type Usage struct {
 	Inodes         *uint64 `json:"inodes,omitempty"`
 	InodesFree     *uint64 `json:"inodesFree,omitempty"`
 	InodesUsed     *uint64 `json:"inodesUsed,omitempty"`
+}
+
+// A Measured is what is known of one volume of a pod.
+type Measured struct {
+	Name string // as the pod names it
+	Usage
+	Time  time.Time // when it was measured
+	Stale bool      // the last try since then has failed, or hangs
+	// Claim is the name of the claim that it is of, in the pod's namespace; empty: it is
+	// of none.
+	Claim string
+	// Ephemeral is whether it is the pod's own data on the node's disk, which counts
+	// as the pod's ephemeral storage.
+	Ephemeral bool
+	Source    string // as the pod's spec calls it: emptyDir, configMap …
 }

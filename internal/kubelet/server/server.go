@@ -60,6 +60,13 @@ type relist interface {
 	Pods() []observed.Pod
 }
 
+// statistics knows what the node and its pods use. Calls wait only until there is
+// anything at all; nobody changes what they return.
+type statistics interface {
+	SummaryJSON(ctx context.Context, cpuAndMemory bool) ([]byte, error)
+	ResourceMetrics(ctx context.Context) ([]byte, error)
+}
+
 // A Check is one part of /healthz.
 type Check struct {
 	Name string
@@ -84,6 +91,7 @@ type Config struct {
 	LogDir   string              // no log file outside it is read
 	Metrics  prometheus.Gatherer // /metrics; nil: there is none
 	Probes   prometheus.Gatherer // /metrics/probes; nil: there is none
+	Stats    statistics          // /stats/summary and /metrics/resource; nil: there are none
 	Checks   []Check             // of /healthz, beside ping
 	// Configuration is what /configz shows; nil: there is none. Nobody changes it.
 	Configuration *kubeletconfig.KubeletConfiguration
@@ -199,6 +207,12 @@ func (s *Server) routes() http.Handler {
 	}
 	if s.cfg.Probes != nil {
 		get("/metrics/probes", serveMetrics(s.cfg.Probes))
+	}
+	if s.cfg.Stats != nil {
+		for _, path := range []string{"/stats/summary", "/stats/summary/{$}"} {
+			mux.Handle(path, only(s.serveSummary, http.MethodGet, http.MethodPost))
+		}
+		get("/metrics/resource", s.serveResourceMetrics)
 	}
 	if s.cfg.Configuration != nil {
 		get("/configz", s.serveConfigz)

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 const (
@@ -30,15 +29,15 @@ func nextAt(uid types.UID, now time.Time, took, period time.Duration) time.Time 
 	return earliest.Add(wait)
 }
 
-// claimOf returns the claim of a pod's volume, its own among them.
-func claimOf(pod *v1.Pod, v *v1.Volume) *stats.PVCReference {
+// claimOf returns the claim of a pod's volume, one that was made for it among them.
+func claimOf(pod *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
-		return &stats.PVCReference{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}
+		return v.PersistentVolumeClaim.ClaimName
 	case v.Ephemeral != nil:
-		return &stats.PVCReference{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name}
+		return pod.Name + "-" + v.Name
 	}
-	return nil
+	return ""
 }
 
 // isEphemeral reports whether a volume is the pod's own data on the node's disk:

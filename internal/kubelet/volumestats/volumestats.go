@@ -25,7 +25,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/wake"
@@ -69,20 +68,6 @@ func (c Config) withDefaults() Config {
 	c.Deadline = cmp.Or(c.Deadline, 2*time.Minute)
 	c.Parallel = cmp.Or(c.Parallel, 2)
 	return c
-}
-
-// A Volume is what is known of one volume of a pod.
-type Volume struct {
-	Name string
-	podvolumes.Usage
-	Measured time.Time // when
-	Stale    bool      // the last try since then has failed, or hangs
-	// Claim is the claim that it is of; nil: it is of none.
-	Claim *stats.PVCReference
-	// Ephemeral is whether it is the pod's own data on the node's disk, which counts
-	// as the pod's ephemeral storage.
-	Ephemeral bool
-	Kind      string // as the pod's spec calls its source: emptyDir, configMap …
 }
 
 // An Analyzer measures the volumes of one node.
@@ -154,7 +139,7 @@ func (a *Analyzer) Poke() { a.bell.Ring() }
 
 // Volumes returns what is known of a pod's volumes, in the order of its spec. A volume
 // of which nothing is known is left out.
-func (a *Analyzer) Volumes(pod *v1.Pod) []Volume {
+func (a *Analyzer) Volumes(pod *v1.Pod) []podvolumes.Measured {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,17 +147,17 @@ func (a *Analyzer) Volumes(pod *v1.Pod) []Volume {
 	if len(known) == 0 {
 		return nil
 	}
-	all := make([]Volume, 0, len(known))
+	all := make([]podvolumes.Measured, 0, len(known))
 	for i := range pod.Spec.Volumes {
 		source := &pod.Spec.Volumes[i]
 		v := known[source.Name]
 		if v == nil || v.measured.IsZero() || now.Sub(v.measured) > keptPeriods*a.period() {
 			continue
 		}
-		all = append(all, Volume{
-			Name: source.Name, Usage: v.usage, Measured: v.measured,
+		all = append(all, podvolumes.Measured{
+			Name: source.Name, Usage: v.usage, Time: v.measured,
 			Stale: v.failed != nil || now.Sub(v.measured) > stalePeriods*a.period(),
-			Claim: claimOf(pod, source), Ephemeral: isEphemeral(source), Kind: kindOf(source),
+			Claim: claimOf(pod, source), Ephemeral: isEphemeral(source), Source: kindOf(source),
 		})
 	}
 	return all

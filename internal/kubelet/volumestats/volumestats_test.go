@@ -151,7 +151,7 @@ func TestFirstFiguresComeAtOnce(t *testing.T) {
 		a.Poke()
 		pass(0)
 		got := a.Volumes(late)
-		if len(got) != 1 || got[0].Name != "there" || *got[0].UsedBytes != 8 || got[0].Stale || got[0].Method != podvolumes.ByWalk || !got[0].Ephemeral || got[0].Kind != "emptyDir" {
+		if len(got) != 1 || got[0].Name != "there" || *got[0].UsedBytes != 8 || got[0].Stale || got[0].Method != podvolumes.ByWalk || !got[0].Ephemeral || got[0].Source != "emptyDir" {
 			t.Fatalf("volumes %+v, want the one that is there", got)
 		}
 		w.set(func() { w.hidden["/u/late"] = false })
@@ -356,7 +356,7 @@ func TestRestart(t *testing.T) {
 		a.Poke()
 		pass(0)
 		after := a.Volumes(pods[7])
-		if len(after) != 1 || len(before) != 1 || *after[0].UsedBytes != *before[0].UsedBytes || before[0].Measured.Sub(after[0].Measured).Abs() > time.Second {
+		if len(after) != 1 || len(before) != 1 || *after[0].UsedBytes != *before[0].UsedBytes || before[0].Time.Sub(after[0].Time).Abs() > time.Second {
 			t.Errorf("after a restart %+v, before %+v", after, before)
 		}
 		if n := len(w.calls); n > 10 {
@@ -416,10 +416,7 @@ func TestClaims(t *testing.T) {
 		"CSI, inline":       {v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}, "", false},
 	} {
 		v := &v1.Volume{Name: "v", VolumeSource: test.source}
-		claim := ""
-		if ref := claimOf(p, v); ref != nil {
-			claim = ref.Name
-		}
+		claim := claimOf(p, v)
 		if claim != test.claim || isEphemeral(v) != test.ephemeral || kindOf(v) == "other" {
 			t.Errorf("%s: claim %q, ephemeral %v, kind %s", name, claim, isEphemeral(v), kindOf(v))
 		}

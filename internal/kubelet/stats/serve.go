@@ -1,0 +1,70 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/holdfast-dev/holdfast/internal/resourcemetrics"
+)
+
+// SummaryJSON returns the last collection as upstream's Summary. cpuAndMemory leaves
+// out all but processor, memory and swap. The caller must not change it.
+func (c *Collector) SummaryJSON(ctx context.Context, cpuAndMemory bool) ([]byte, error) {
+	last, err := c.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, s := &last.full, last.Summary
+	if cpuAndMemory {
+		e = &last.small
+	}
+	e.once.Do(func() {
+		if cpuAndMemory {
+			s = onlyCPUAndMemory(s)
+		}
+		e.data, e.err = json.Marshal(s)
+	})
+	return e.data, e.err
+}
+
+// ResourceMetrics returns the last collection as /metrics/resource. The caller must
+// not change it.
+func (c *Collector) ResourceMetrics(ctx context.Context) ([]byte, error) {
+	last, err := c.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &last.resource
+	e.once.Do(func() { e.data = resourcemetrics.Append(nil, last.Summary, last.Failed) })
+	return e.data, nil
+}
+
+// onlyCPUAndMemory returns a Summary without all that is not asked for often.
+func onlyCPUAndMemory(s *statsapi.Summary) *statsapi.Summary {
+	node := &s.Node
+	out := &statsapi.Summary{
+		Node: statsapi.NodeStats{
+			NodeName: node.NodeName, StartTime: node.StartTime, CPU: node.CPU, Memory: node.Memory, Swap: node.Swap,
+			SystemContainers: smallContainers(node.SystemContainers),
+		},
+		Pods: make([]statsapi.PodStats, len(s.Pods)),
+	}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		out.Pods[i] = statsapi.PodStats{
+			PodRef: p.PodRef, StartTime: p.StartTime, CPU: p.CPU, Memory: p.Memory, Swap: p.Swap, Containers: smallContainers(p.Containers),
+		}
+	}
+	return out
+}
+
+func smallContainers(all []statsapi.ContainerStats) []statsapi.ContainerStats {
+	out := make([]statsapi.ContainerStats, len(all))
+	for i := range all {
+		c := &all[i]
+		out[i] = statsapi.ContainerStats{Name: c.Name, StartTime: c.StartTime, CPU: c.CPU, Memory: c.Memory, Swap: c.Swap}
+	}
+	return out
+}

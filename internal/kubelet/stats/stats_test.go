@@ -1,0 +1,458 @@
+package stats
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a node with one pod of two containers, one of which is down.
+type world struct {
+	mu     sync.Mutex // guards the fields below
+	broken map[string]error
+	hang   chan struct{} // the runtime does not answer before it is closed
+	asked  int           // questions to the runtime
+	down   bool          // no container runs, and there is no group
+	nanos  uint64        // of the pod's processor time
+	log    bytes.Buffer
+}
+
+func newWorld() *world { return &world{broken: map[string]error{}, nanos: 5e9} }
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) err(part string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken[part]
+}
+
+func n(v uint64) *uint64 { return &v }
+
+func (w *world) Pods() []*v1.Pod {
+	return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}}
+}
+
+func (w *world) Get(types.UID) (*observed.Status, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return &observed.Status{UID: "u"}, nil
+	}
+	return &observed.Status{
+		UID:       "u",
+		Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: "sandbox", State: runtimeapi.PodSandboxState_SANDBOX_READY}},
+		Containers: []observed.ContainerStatus{
+			{ID: "new", Name: "app", State: observed.Running, StartedAt: time.Unix(1_600_000_000, 0)},
+			{ID: "old", Name: "app", State: observed.Running},
+			{ID: "ended", Name: "init", State: observed.Exited},
+		},
+	}, nil
+}
+
+func (w *world) Read(group string, r *cgroupfs.Reading) error {
+	if err := w.err(group); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down && group != "/" {
+		return fs.ErrNotExist
+	}
+	known := func(v uint64) cgroupfs.Value { return cgroupfs.Value{N: v, Known: true} }
+	*r = cgroupfs.Reading{Time: time.Now(), CPU: known(w.nanos), Memory: known(1000), WorkingSet: known(900), RSS: known(500), MemoryLimit: known(2000)}
+	return nil
+}
+
+func (w *world) Processes(group string) ([]int, error) {
+	if strings.HasSuffix(group, "/sandbox") {
+		return []int{77}, nil
+	}
+	return []int{1, 2, 3}, nil
+}
+
+func (w *world) Group(pod *v1.Pod) string { return "/pods/pod" + string(pod.UID) }
+func (w *world) AllPods() string          { return "/pods" }
+
+func (w *world) Free() (statsapi.NodeStats, error) {
+	max, now := int64(1000), int64(10)
+	return statsapi.NodeStats{
+		Memory: &statsapi.MemoryStats{AvailableBytes: n(4000), WorkingSetBytes: n(6000)}, Rlimit: &statsapi.RlimitStats{MaxPID: &max, NumOfRunningProcesses: &now},
+	}, w.err("machine")
+}
+
+func (w *world) Filesystem(path string) (statsapi.FsStats, uint64, error) {
+	return statsapi.FsStats{CapacityBytes: n(100), AvailableBytes: n(60), Inodes: n(10), InodesFree: n(7)}, 1, w.err(path)
+}
+
+func (w *world) Network(process int) ([]statsapi.InterfaceStats, error) {
+	bytes := uint64(process) //nolint:gosec // not negative
+	return []statsapi.InterfaceStats{{Name: "other"}, {Name: "eth0", RxBytes: &bytes}}, w.err("network")
+}
+
+func (w *world) BootTime() (time.Time, error) { return time.Unix(1_500_000_000, 0), w.err("boot") }
+
+func (w *world) ImageFS(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{
+		{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}, UsedBytes: &runtimeapi.UInt64Value{Value: 33}},
+	}}, w.err("images")
+}
+
+func (w *world) ContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
+	w.mu.Lock()
+	w.asked++
+	hang := w.hang
+	w.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return []*runtimeapi.ContainerStats{{
+		Attributes:    &runtimeapi.ContainerAttributes{Id: "new"},
+		WritableLayer: &runtimeapi.FilesystemUsage{Timestamp: 1_700_000_000_000_000_000, UsedBytes: &runtimeapi.UInt64Value{Value: 10}, InodesUsed: &runtimeapi.UInt64Value{Value: 1}},
+	}}, w.err("layers")
+}
+
+func (w *world) LogUsage(context.Context, *v1.Pod) (map[string]statsapi.FsStats, error) {
+	at := metav1.Now()
+	return map[string]statsapi.FsStats{"app": {Time: at, UsedBytes: n(20), InodesUsed: n(2)}, "init": {Time: at, UsedBytes: n(1), InodesUsed: n(1)}}, w.err("logs")
+}
+
+func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
+	at := time.Unix(1_650_000_000, 0)
+	usage := func(bytes uint64) podvolumes.Usage {
+		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: n(bytes), InodesUsed: n(4)}
+	}
+	return []podvolumes.Measured{
+		{Name: "scratch", Usage: usage(100), Time: at, Ephemeral: true, Source: "emptyDir"},
+		{Name: "data", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim", Stale: true},
+		{Name: "again", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim"},
+		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: n(7)}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
+	}
+}
+
+func (w *world) config() Config {
+	return Config{
+		Node: "node", Dir: "/kubelet", Pods: w.Pods, Statuses: w, Groups: w, PodGroups: w, Machine: w, Runtime: w, Logs: w, Volumes: w,
+		Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+	}
+}
+
+func run(t *testing.T, cfg Config) (c *Collector, stop func()) {
+	t.Helper()
+	c = New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	return c, func() {
+		cancel()
+		<-ended
+	}
+}
+
+func last(t *testing.T, c *Collector) *Collection {
+	t.Helper()
+	got, err := c.Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestSummary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		first := last(t, c)
+		if first.Failed || len(first.Summary.Pods) != 1 {
+			t.Fatalf("failed %v, %s", first.Failed, &w.log)
+		}
+		if cpu := first.Summary.Pods[0].CPU; cpu.UsageNanoCores != nil || *cpu.UsageCoreNanoSeconds != 5e9 {
+			t.Errorf("the first collection: %+v, want no rate", cpu)
+		}
+		w.set(func() { w.nanos = 7e9 })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		s := last(t, c).Summary
+		p := s.Pods[0]
+		if got := *p.CPU.UsageNanoCores; got != 2e8 {
+			t.Errorf("two seconds in ten: %d nanocores", got)
+		}
+		if len(p.Containers) != 1 || p.Containers[0].Name != "app" || p.Containers[0].StartTime.Unix() != 1_600_000_000 {
+			t.Fatalf("containers %+v, want the newest that runs", p.Containers)
+		}
+		app := p.Containers[0]
+		if *app.Memory.AvailableBytes != 1100 || *app.Rootfs.UsedBytes != 10 || *app.Rootfs.CapacityBytes != 100 || *app.Logs.UsedBytes != 20 {
+			t.Errorf("container: %+v", app)
+		}
+		if e := p.EphemeralStorage; *e.UsedBytes != 10+20+1+100 || *e.InodesUsed != 1+2+1+4 || e.Time.Year() != 2000 { // the bubble's clock: the oldest of them
+			t.Errorf("ephemeral storage %d bytes, %d inodes at %v", *e.UsedBytes, *e.InodesUsed, e.Time)
+		}
+		if *p.Network.RxBytes != 77 || p.Network.Name != "eth0" || *p.ProcessStats.ProcessCount != 3 {
+			t.Errorf("network %+v, processes %d", p.Network, *p.ProcessStats.ProcessCount)
+		}
+		if len(p.VolumeStats) != 4 || p.VolumeStats[0].PVCRef != nil || *p.VolumeStats[1].PVCRef != (statsapi.PVCReference{Namespace: "ns", Name: "claim"}) {
+			t.Errorf("volumes %+v", p.VolumeStats)
+		}
+		if d := p.VolumeStats[3]; *d.CapacityBytes != 7 || d.UsedBytes != nil || d.Inodes != nil {
+			t.Errorf("a device: %+v, want its size alone", d)
+		}
+		node := s.Node
+		if node.NodeName != "node" || node.StartTime.Unix() != 1_500_000_000 || *node.Memory.AvailableBytes != 4000 || *node.Memory.WorkingSetBytes != 6000 || *node.Memory.RSSBytes != 500 {
+			t.Errorf("node %+v", node)
+		}
+		if *node.Fs.UsedBytes != 40 || *node.Fs.InodesUsed != 3 || *node.Runtime.ImageFs.UsedBytes != 33 || node.Runtime.ContainerFs == nil || *node.CPU.UsageNanoCores != 2e8 {
+			t.Errorf("disks %+v, %+v", node.Fs, node.Runtime)
+		}
+		if len(node.SystemContainers) != 1 || node.SystemContainers[0].Name != statsapi.SystemContainerPods {
+			t.Errorf("system containers %+v", node.SystemContainers)
+		}
+	})
+}
+
+// TestBrokenParts holds that what cannot be read costs its own entry alone.
+func TestBrokenParts(t *testing.T) {
+	for part, missing := range map[string]func(*statsapi.Summary) bool{
+		"machine":        func(s *statsapi.Summary) bool { return s.Node.Rlimit == nil },
+		"/":              func(s *statsapi.Summary) bool { return s.Node.CPU == nil },
+		"/pods":          func(s *statsapi.Summary) bool { return s.Node.SystemContainers == nil },
+		"/pods/podu":     func(s *statsapi.Summary) bool { return s.Pods[0].CPU == nil },
+		"/pods/podu/new": func(s *statsapi.Summary) bool { return s.Pods[0].Containers[0].CPU == nil },
+		"/kubelet":       func(s *statsapi.Summary) bool { return s.Node.Fs == nil },
+		"/images":        func(s *statsapi.Summary) bool { return s.Node.Runtime == nil },
+		"images":         func(s *statsapi.Summary) bool { return s.Node.Runtime == nil },
+		"layers":         func(s *statsapi.Summary) bool { return s.Pods[0].Containers[0].Rootfs == nil },
+		"logs":           func(s *statsapi.Summary) bool { return s.Pods[0].Containers[0].Logs == nil },
+		"network":        func(s *statsapi.Summary) bool { return s.Node.Network == nil && s.Pods[0].Network == nil },
+	} {
+		t.Run(strings.ReplaceAll(part, "/", "_"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.broken[part] = errors.New("broken")
+				cfg := w.config()
+				registry := prometheus.NewPedanticRegistry()
+				cfg.Metrics = registry
+				c, stop := run(t, cfg)
+				defer stop()
+				got := last(t, c)
+				if !got.Failed || !missing(got.Summary) {
+					t.Errorf("failed %v, summary %+v", got.Failed, got.Summary)
+				}
+				if text, err := c.ResourceMetrics(t.Context()); err != nil || !strings.Contains(string(text), "resource_scrape_error 1") {
+					t.Errorf("resource metrics: %v\n%s", err, text)
+				}
+				time.Sleep(25 * time.Second)
+				synctest.Wait()
+				if n := strings.Count(w.log.String(), "cannot be read"); n != 1 {
+					t.Errorf("told %d times:\n%s", n, &w.log)
+				}
+				if !slices.Contains(names(t, registry), "holdfast_stats_errors_total") {
+					t.Error("it is not counted")
+				}
+				w.set(func() { clear(w.broken) })
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if last(t, c).Failed || !strings.Contains(w.log.String(), "there again") {
+					t.Errorf("mended: %s", &w.log)
+				}
+			})
+		})
+	}
+}
+
+func names(t *testing.T, registry *prometheus.Registry) []string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		all = append(all, f.GetName())
+	}
+	return all
+}
+
+// TestContainersDown holds that a pod whose containers are down keeps its volumes.
+func TestContainersDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.down = true
+		c, stop := run(t, w.config())
+		defer stop()
+		got := last(t, c)
+		p := got.Summary.Pods[0]
+		if got.Failed || len(p.VolumeStats) != 4 || p.CPU != nil || p.Containers == nil || len(p.Containers) != 0 || *p.EphemeralStorage.UsedBytes != 121 {
+			t.Errorf("failed %v, pod %+v", got.Failed, p)
+		}
+	})
+}
+
+// TestRuntimeHangs holds that requests are answered from the last collection, however
+// many there are, and that one question at a time waits.
+func TestRuntimeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		last(t, c)
+		hang := make(chan struct{})
+		w.set(func() { w.hang = hang })
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		began := time.Now()
+		for range 50 {
+			last(t, c)
+		}
+		if since := time.Since(began); since != 0 || w.asked != 2 {
+			t.Errorf("50 requests took %v and asked the runtime %d times", since, w.asked-1)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		got := last(t, c)
+		if r := got.Summary.Pods[0].Containers[0].Rootfs; r == nil || r.Time.Unix() != 1_700_000_000 || !got.Failed {
+			t.Errorf("the layer as last known: %+v", r)
+		}
+	})
+}
+
+func TestFirstIsWaitedFor(t *testing.T) {
+	c := New(newWorld().config())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Last(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+}
+
+func TestRate(t *testing.T) {
+	at := time.Unix(100, 0)
+	for name, test := range map[string]struct {
+		last, now cpuReading
+		want      *uint64
+	}{
+		"half a core":     {cpuReading{at, 1e9}, cpuReading{at.Add(2 * time.Second), 2e9}, n(5e8)},
+		"idle":            {cpuReading{at, 1e9}, cpuReading{at.Add(time.Second), 1e9}, n(0)},
+		"first":           {cpuReading{}, cpuReading{at, 1e9}, nil},
+		"counter reset":   {cpuReading{at, 5e9}, cpuReading{at.Add(time.Second), 1e9}, nil},
+		"no time between": {cpuReading{at, 1e9}, cpuReading{at, 2e9}, nil},
+		"clock set back":  {cpuReading{at, 1e9}, cpuReading{at.Add(-time.Second), 2e9}, nil},
+	} {
+		if diff := cmp.Diff(rate(test.last, test.now), test.want); diff != "" {
+			t.Errorf("%s (-got +want):\n%s", name, diff)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		full, err := c.SummaryJSON(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		small, err := c.SummaryJSON(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, test := range map[string]struct {
+			data []byte
+			want bool
+		}{"full": {full, true}, "only_cpu_and_memory": {small, false}} {
+			var s statsapi.Summary
+			if err := json.Unmarshal(test.data, &s); err != nil {
+				t.Fatal(err)
+			}
+			p := s.Pods[0]
+			if p.CPU == nil || p.Memory == nil || s.Node.CPU == nil || p.Containers[0].Memory == nil || len(s.Node.SystemContainers) != 1 {
+				t.Errorf("%s has no processor and memory", name)
+			}
+			others := p.VolumeStats != nil && p.Network != nil && s.Node.Fs != nil && s.Node.Rlimit != nil && p.Containers[0].Logs != nil && p.ProcessStats != nil
+			if none := p.VolumeStats == nil && p.Network == nil && s.Node.Fs == nil && s.Node.Rlimit == nil && p.Containers[0].Logs == nil && p.ProcessStats == nil; others != test.want || none == test.want {
+				t.Errorf("%s: others there %v, none there %v", name, others, none)
+			}
+		}
+		if again, _ := c.SummaryJSON(t.Context(), false); &again[0] != &full[0] {
+			t.Error("one collection was encoded twice")
+		}
+	})
+}
+
+// TestSeries is a golden list: a name or a label that is changed breaks dashboards.
+func TestSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		cfg := w.config()
+		registry := prometheus.NewPedanticRegistry()
+		cfg.Metrics = registry
+		c, stop := run(t, cfg)
+		defer stop()
+		if got := names(t, registry); len(got) != 0 {
+			t.Errorf("before the first collection: %v", got)
+		}
+		last(t, c)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, f := range families {
+			var labels []string
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				labels = append(labels, l.GetName())
+			}
+			got[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = len(f.GetMetric())
+		}
+		const volume = "{method,namespace,pod,source,volume}"
+		const claim = "{namespace,persistentvolumeclaim}"
+		want := map[string]int{
+			"kubelet_volume_stats_used_bytes" + claim: 1, "kubelet_volume_stats_inodes_used" + claim: 1, "kubelet_volume_stats_capacity_bytes" + claim: 1,
+			"holdfast_volume_used_bytes" + volume: 3, "holdfast_volume_inodes_used" + volume: 3, "holdfast_volume_capacity_bytes" + volume: 1,
+			"holdfast_volume_age_seconds" + volume: 4, "holdfast_volume_stale" + volume: 4,
+			"holdfast_pod_ephemeral_storage_used_bytes{namespace,pod}":                 1,
+			"kubelet_container_log_filesystem_used_bytes{container,namespace,pod,uid}": 1,
+		}
+		if diff := cmp.Diff(got, want); diff != "" {
+			t.Errorf("series (-got +want):\n%s", diff)
+		}
+	})
+}
