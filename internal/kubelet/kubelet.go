@@ -289,16 +289,5 @@ func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }
 // after that.
 func (k *Kubelet) Ending(uid types.UID) bool { return k.workers.IsTerminating(uid) }
 
-// StopPods stops every pod on the runtime, each within its grace period, and
-// removes its sandbox. Run must have ended; the API and the pods' volumes stay
-// as they are, so that the next Run starts the same pods again.
-func (k *Kubelet) StopPods(ctx context.Context, step func(string)) error {
-	wanted := map[types.UID]*v1.Pod{}
-	for _, pod := range k.loop.Pods() {
-		wanted[pod.UID] = pod
-	}
-	return stopPods(ctx, k.runtime, k.syncer, wanted, step)
-}
-
 // Close ends the connection to the runtime.
 func (k *Kubelet) Close() error { return k.conn.Close() }

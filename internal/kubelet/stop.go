@@ -182,3 +182,14 @@ func StopAll(ctx context.Context, endpoint string, step func(string)) (err error
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	return stopPods(ctx, cri.New(conn, cri.Config{}), nil, nil, step)
 }
+
+// StopPods stops every pod on the runtime, each within its grace period, and
+// removes its sandbox. Run must have ended; the API and the pods' volumes stay
+// as they are, so that the next Run starts the same pods again.
+func (k *Kubelet) StopPods(ctx context.Context, step func(string)) error {
+	wanted := map[types.UID]*v1.Pod{}
+	for _, pod := range k.loop.Pods() {
+		wanted[pod.UID] = pod
+	}
+	return stopPods(ctx, k.runtime, k.syncer, wanted, step)
+}
