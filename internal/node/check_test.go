@@ -32,7 +32,7 @@ func corpus(t *testing.T) string {
 		"good.yaml": twoDocuments, "sub/copy.yaml": twoDocuments, "good.yaml.bak": twoDocuments, ".hidden.yaml": "{",
 		"pod-unsupported.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: u}\nspec:\n  resourceClaims: [{name: gpu, resourceClaimName: gpu}]\n  containers:\n  - {name: c, image: i}\n",
 		"pod-sysctl.yaml":      "apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: '1'}]}\n  containers:\n  - {name: c, image: i}\n",
-		"pod-volume.yaml":      "apiVersion: v1\nkind: Pod\nmetadata: {name: v}\nspec:\n  volumes:\n  - {name: vol, nfs: {server: s, path: /}}\n  containers:\n  - {name: c, image: i}\n",
+		"pod-volume.yaml":      "apiVersion: v1\nkind: Pod\nmetadata: {name: v}\nspec:\n  volumes:\n  - {name: vol, iscsi: {targetPortal: 192.0.2.1, iqn: 'iqn.2001-04.example:disk', lun: 0}}\n  containers:\n  - {name: c, image: i}\n",
 		"pod-elsewhere.yaml":   "apiVersion: v1\nkind: Pod\nmetadata: {name: e}\nspec:\n  nodeName: other\n  containers:\n  - {name: c, image: i}\n",
 	}
 	for i := 0; i < len(corpus.Files); i += 2 {
@@ -87,7 +87,7 @@ func TestCheckNamesTheField(t *testing.T) {
 	t.Chdir(dir)
 	for file, want := range map[string]control.Fault{
 		"pod-unsupported.yaml": {File: "pod-unsupported.yaml", Line: 5, Reason: "Refused", Object: "Pod default/u", Field: "spec.resourceClaims", Message: "this version does not support it", Hint: "leave the field out"},
-		"pod-volume.yaml":      {File: "pod-volume.yaml", Line: 6, Reason: "Refused", Object: "Pod default/v", Field: "spec.volumes[0]", Message: "nfs: this version cannot mount such volumes", Hint: "leave the field out"},
+		"pod-volume.yaml":      {File: "pod-volume.yaml", Line: 6, Reason: "Refused", Object: "Pod default/v", Field: "spec.volumes[0]", Message: "iscsi: this version cannot mount such volumes", Hint: "leave the field out"},
 		"pod-sysctl.yaml":      {File: "pod-sysctl.yaml", Line: 1, Reason: "Refused", Object: "Pod default/s", Message: `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 	} {
 		got, err := Check(CheckConfig{NodeName: "edge-1", Paths: []string{file}})

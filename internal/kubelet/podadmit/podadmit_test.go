@@ -222,9 +222,9 @@ func TestAdmit(t *testing.T) {
 		},
 		"unsupported volume": {
 			pod: func(p *v1.Pod) {
-				p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}}
+				p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}}
 			},
-			want: &Refusal{"UnsupportedField", "spec.volumes[0] (v): nfs: this version cannot mount such volumes"},
+			want: &Refusal{"UnsupportedField", "spec.volumes[0] (v): iscsi: this version cannot mount such volumes"},
 		},
 	}
 	for name, test := range tests {
