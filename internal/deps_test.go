@@ -78,6 +78,7 @@ var kinds = map[string]string{
 	"internal/logfile":                "stage",
 	"internal/logging":                "leaf",
 	"internal/mounttree":              "leaf",
+	"internal/localdisk":              "leaf",
 	"internal/manifest":               "leaf",
 	"internal/podrun":                 "stage",
 	"internal/manifestdir":            "stage",
