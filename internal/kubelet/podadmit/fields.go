@@ -150,7 +150,7 @@ var fields = map[string]rule{
 	"container.volumeMounts.mountPropagation":            yes,
 	"container.volumeMounts.subPathExpr":                 yes,
 	"container.volumeMounts.bindMountOptions":            no,
-	"container.volumeDevices":                            no,
+	"container.volumeDevices":                            all,
 	"container.livenessProbe":                            needs(func(f Features) bool { return f.Probes }),
 	"container.readinessProbe":                           needs(func(f Features) bool { return f.Probes }),
 	"container.startupProbe":                             needs(func(f Features) bool { return f.Probes }),

@@ -63,11 +63,16 @@ func TestUnsupportedField(t *testing.T) {
 			change: func(s *v1.PodSpec) { s.Containers[1].LivenessProbe = &v1.Probe{PeriodSeconds: 3} },
 			have:   Features{Probes: true},
 		},
-		"device": {
+		"raw device": {
 			change: func(s *v1.PodSpec) {
 				s.InitContainers = []v1.Container{{VolumeDevices: []v1.VolumeDevice{{Name: "x"}}}}
 			},
-			want: "spec.initContainers[0].volumeDevices: ",
+		},
+		"claim of an init container": {
+			change: func(s *v1.PodSpec) {
+				s.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "x"}}}}}
+			},
+			want: "spec.initContainers[0].resources.claims: ",
 		},
 		"of an ephemeral container": {
 			change: func(s *v1.PodSpec) {
@@ -119,9 +124,9 @@ func TestUnsupportedField(t *testing.T) {
 func TestEphemeral(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{EphemeralContainers: []v1.EphemeralContainer{
 		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "fine", Image: "i", Stdin: true, TTY: true}, TargetContainerName: "a"},
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "device", VolumeDevices: []v1.VolumeDevice{{Name: "d"}}}},
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "claim", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "d"}}}}},
 	}}}
-	for name, want := range map[string]string{"fine": "", "another": "", "device": "spec.ephemeralContainers[1].volumeDevices: "} {
+	for name, want := range map[string]string{"fine": "", "another": "", "claim": "spec.ephemeralContainers[1].resources.claims: "} {
 		got := ""
 		if err := Ephemeral(pod, name); err != nil {
 			got = err.Error()

@@ -20,6 +20,7 @@ type ContainerInput struct {
 	ImageUser ImageUser // of that image
 	Env       []Var
 	Mounts    []*runtimeapi.Mount
+	Devices   []*runtimeapi.Device
 	Users     *UserIDs // the pod's own; nil: the host's
 	TargetID  string   // container whose processes it sees; empty: by the pod's setting
 }
@@ -51,6 +52,7 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 		Labels:      containerLabels(pod, c),
 		Annotations: containerAnnotations(pod, c, in.Attempt),
 		Mounts:      in.Mounts,
+		Devices:     in.Devices,
 		LogPath:     LogPath(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,

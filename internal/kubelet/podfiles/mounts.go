@@ -88,6 +88,16 @@ func VolumeMount(pod *v1.Pod, m *v1.VolumeMount, hostPath string, recursive bool
 	return out
 }
 
+// VolumeDevice returns the runtime's form of a block volume whose device is at
+// hostPath, over links.
+func VolumeDevice(d *v1.VolumeDevice, hostPath string, readOnly bool) *runtimeapi.Device {
+	out := &runtimeapi.Device{ContainerPath: d.DevicePath, HostPath: hostPath, Permissions: "mrw"} // upstream's
+	if readOnly {
+		out.Permissions = "r"
+	}
+	return out
+}
+
 // readOnly reports whether a volume is read-only whatever its mounts say.
 func readOnly(v *v1.Volume) bool {
 	return written(v) || v.Image != nil || v.NFS != nil && v.NFS.ReadOnly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly

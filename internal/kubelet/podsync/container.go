@@ -34,13 +34,17 @@ func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*run
 	if err != nil {
 		return nil, err
 	}
+	devices, err := r.devices(c)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.s.cfg.Folders.MakeLogs(r.pod.Namespace, r.pod.Name, r.pod.UID, c.Name); err != nil {
 		return nil, err
 	}
 	return r.node.Container(podfiles.ContainerInput{
 		Pod: r.pod, Container: c, Attempt: attempt,
 		ImageRef: image.ref, ImageUser: image.user,
-		Env: env, Mounts: mounts, TargetID: target, Users: r.users,
+		Env: env, Mounts: mounts, Devices: devices, TargetID: target, Users: r.users,
 	})
 }
 
@@ -159,6 +163,24 @@ func (r *run) mounts(ctx context.Context, c *v1.Container, env []podfiles.Var, a
 			return nil, err
 		}
 		out = append(out, podfiles.TerminationMount(c, path))
+	}
+	return out, nil
+}
+
+// devices returns the container's block volumes.
+func (r *run) devices(c *v1.Container) ([]*runtimeapi.Device, error) {
+	if len(c.VolumeDevices) == 0 {
+		return nil, nil
+	}
+	there := r.s.cfg.Volumes.Devices(r.pod.UID)
+	var out []*runtimeapi.Device
+	for i := range c.VolumeDevices {
+		d := &c.VolumeDevices[i]
+		device, ok := there[d.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
+		}
+		out = append(out, podfiles.VolumeDevice(d, device.Path, device.ReadOnly))
 	}
 	return out, nil
 }

@@ -79,6 +79,8 @@ type volumes interface {
 	Paths(uid types.UID) map[string]string
 	// ReadOnly reports whether a volume is read-only whatever its mounts say.
 	ReadOnly(uid types.UID, volume string) bool
+	// Devices returns the pod's block volumes, by their names.
+	Devices(uid types.UID) map[string]podvolumes.Device
 	// SubPath returns a path that is, and stays, the part of a mounted volume that
 	// is asked for, whatever links the volume holds. It makes a missing folder.
 	SubPath(ctx context.Context, part podvolumes.SubPath) (path string, err error)

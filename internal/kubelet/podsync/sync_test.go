@@ -93,6 +93,26 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
+func TestVolumeDevices(t *testing.T) {
+	w := newWorld(t, nil)
+	w.main().VolumeDevices = []v1.VolumeDevice{{Name: "raw", DevicePath: "/dev/xvda"}, {Name: "kept", DevicePath: "/dev/xvdb"}}
+	w.devices = map[string]podvolumes.Device{"raw": {Path: "/pods/u1/raw"}}
+	w.mustSync()
+	w.wantRunning("")
+	w.wantWait("main", "CreateContainerConfigError", `cannot find volume "kept" to pass into container "main"`)
+
+	w.devices["kept"] = podvolumes.Device{Path: "/pods/u1/kept", ReadOnly: true}
+	w.mustSync()
+	w.wantRunning("main")
+	var got []string
+	for _, d := range w.fake.Config(w.newest("main").ID).GetDevices() {
+		got = append(got, d.GetContainerPath()+" "+d.GetHostPath()+" "+d.GetPermissions())
+	}
+	if diff := cmp.Diff(got, []string{"/dev/xvda /pods/u1/raw mrw", "/dev/xvdb /pods/u1/kept r"}); diff != "" {
+		t.Errorf("devices: got -, want +:\n%s", diff)
+	}
+}
+
 // TestServicesAreAway holds that a container waits for the services of the API
 // only if its environment depends on them.
 func TestServicesAreAway(t *testing.T) {
@@ -552,12 +572,12 @@ func TestEphemeral(t *testing.T) {
 	w := newWorld(t, nil)
 	w.pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
 		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "shell", Image: image}, TargetContainerName: "main"},
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "disk", Image: image, VolumeDevices: []v1.VolumeDevice{{Name: "d"}}}},
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "disk", Image: image, Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "d"}}}}},
 	}
 	w.mustSync() // makes the sandbox and the pod's own containers
 	w.mustSync()
 	w.wantRunning("main shell")
-	w.wantWait("disk", "CreateContainerConfigError", "spec.ephemeralContainers[1].volumeDevices")
+	w.wantWait("disk", "CreateContainerConfigError", "spec.ephemeralContainers[1].resources.claims")
 	options := w.fake.Config(w.newest("shell").ID).GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if options.GetPid() != runtimeapi.NamespaceMode_TARGET || options.GetTargetId() != w.newest("main").ID {
 		t.Errorf("namespaces: %v", options)

@@ -52,6 +52,7 @@ type world struct {
 	progress, reported *allocation.Progress // as set, and as of the last Report
 	mount              error                // why volumes are not ready
 	paths              map[string]string
+	devices            map[string]podvolumes.Device
 	parts              []podvolumes.SubPath // that were asked for
 	readOnly           string               // a volume that is
 	partErr            error
@@ -132,6 +133,8 @@ func (v *worldVolumes) WaitForMount(ctx context.Context, _ *v1.Pod) error {
 func (v *worldVolumes) Paths(types.UID) map[string]string { return v.paths }
 
 func (v *worldVolumes) ReadOnly(_ types.UID, volume string) bool { return v.readOnly == volume }
+
+func (v *worldVolumes) Devices(types.UID) map[string]podvolumes.Device { return v.devices }
 
 func (v *worldVolumes) SubPath(_ context.Context, part podvolumes.SubPath) (string, error) {
 	v.mu.Lock()

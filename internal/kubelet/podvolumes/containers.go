@@ -21,6 +21,19 @@ func containers(pod *v1.Pod) iter.Seq[*v1.Container] {
 	}
 }
 
+// uses tells how a pod's containers use one of its volumes.
+func uses(pod *v1.Pod, volume string) (mounts, devices bool) {
+	for c := range containers(pod) {
+		for _, m := range c.VolumeMounts {
+			mounts = mounts || m.Name == volume
+		}
+		for _, d := range c.VolumeDevices {
+			devices = devices || d.Name == volume
+		}
+	}
+	return mounts, devices
+}
+
 // relative returns the path of full below base, if it is below.
 func relative(base, full string) (rel string, below bool) {
 	base = strings.TrimSuffix(path.Clean(base), "/")

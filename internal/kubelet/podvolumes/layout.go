@@ -35,9 +35,28 @@ func (l Layout) Volume(uid types.UID, id ID) string {
 
 // Ready returns the path of the mark that says that a volume was set up once.
 // An emptyDir's content and permissions are the pod's own from then on; a local
-// PersistentVolume's mark holds the name that the pod has for the volume.
+// PersistentVolume's mark holds the name that the pod has for the volume, and that
+// of a block volume also whether it may only be read.
 func (l Layout) Ready(uid types.UID, id ID) string {
 	return filepath.Join(l.Pod(uid), "plugins", string(id.Kind), id.Dir, "ready")
+}
+
+// Disk returns where the filesystem on the device of a local PersistentVolume is
+// mounted, once for all pods.
+func (l Layout) Disk(pv string) string {
+	return filepath.Join(string(l), "plugins/kubernetes.io/local-volume/mounts", pv)
+}
+
+// DeviceMap returns the folder in which an upstream kubelet has a file for every
+// pod that it gave the device of a volume.
+func (l Layout) DeviceMap(id ID) string {
+	return filepath.Join(string(l), "plugins", string(id.Kind), "volumeDevices", id.Dir)
+}
+
+// Formatting returns the path of the mark that says that the device of a local
+// PersistentVolume was blank and is being formatted.
+func (l Layout) Formatting(pv string) string {
+	return filepath.Join(string(l), "plugins/kubernetes.io/local-volume/formatting", pv+".json")
 }
 
 // SubPaths returns the folder of a pod's bind mounts of parts of volumes.

@@ -79,6 +79,7 @@ type Volume struct {
 	HostPath     string          // HostPath, Local: the path on the host
 	HostPathType v1.HostPathType // HostPath
 	MountOptions []string        // Local, NFS, CSI of a PersistentVolume
+	FSType       string          // Local on a device: the filesystem to have; empty: what is there, or ext4
 	NFSServer    string          // NFS: a name or an address
 	NFSPath      string          // NFS: of the export
 	CSI          *CSIAttributes  // CSI
@@ -157,6 +158,13 @@ type Found struct {
 	Complete bool                // the pod can use it as it is, whether or not its objects can be had now
 	PV       string              // the PersistentVolume behind it; empty for none
 	InUse    v1.UniqueVolumeName // as of a Volume
+	ReadOnly bool                // of a block volume: containers may not write
+}
+
+// A Device is a block volume as containers get it.
+type Device struct {
+	Path     string // on the host, over links
+	ReadOnly bool
 }
 
 // A SubPath asks for a part of a volume, for one mount of one container.

@@ -220,6 +220,12 @@ func TestResolveDisk(t *testing.T) {
 			p.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}}
 		}
 	}
+	block := func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) }
+	used := func(mounts []v1.VolumeMount, devices []v1.VolumeDevice) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].VolumeDevices = mounts, devices
+		}
+	}
 	withClaim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
 	ofOwn := v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}}
 	owned := func(by types.UID) func(*v1.PersistentVolumeClaim) {
@@ -278,10 +284,19 @@ func TestResolveDisk(t *testing.T) {
 		{"volume of another claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.ClaimRef.UID = "other" })}, Volume{}, "not bound to claim ns/c"},
 		{"volume of this node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("here"))}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"volume of another node", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(onNode("there"))}, Volume{}, "PersistentVolume pv is not for this node"},
-		{"block volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.VolumeMode = new(v1.PersistentVolumeBlock) })}, Volume{}, "spec.volumeMode"},
 		{"iscsi volume", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}
 		})}, Volume{}, "spec.iscsi: this version mounts only local, hostPath, nfs and csi"},
+		{"block volume", used(nil, []v1.VolumeDevice{{Name: "v"}}), withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(block)}, Volume{ID: ID{Kind: Local, Dir: "pv", Block: true}, HostPath: "/mnt/disks/1"}, ""},
+		{"block volume, mounted", used([]v1.VolumeMount{{Name: "v"}}, nil), withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(block)}, Volume{}, "volume v has volumeMode Block, but is specified in volumeMounts"},
+		{"filesystem as a device", used(nil, []v1.VolumeDevice{{Name: "v"}}), withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(nil)}, Volume{}, "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		{"block volume of a folder", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
+			block(p)
+			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}
+		})}, Volume{}, "spec.volumeMode"},
+		{"options and filesystem of a device", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
+			p.Spec.MountOptions, p.Spec.Local.FSType = []string{"noatime"}, new("xfs")
+		})}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", MountOptions: []string{"noatime"}, FSType: "xfs"}, ""},
 	}
 	host := Host{Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}, Labels: map[string]string{v1.LabelHostname: "here"}}
 	for _, tt := range tests {

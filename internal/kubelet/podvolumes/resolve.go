@@ -170,6 +170,9 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 			return Volume{}, fmt.Errorf("%s: PersistentVolume %s is not for this node: %w", Describe(r.volume.Name), pv.Name, err)
 		}
 	}
+	if err := r.rightUse(pv); err != nil {
+		return Volume{}, err
+	}
 	out.ReadOnly = readOnlyModes(pv.Spec.AccessModes)
 	if source := r.volume.PersistentVolumeClaim; source != nil {
 		out.ReadOnly = out.ReadOnly || source.ReadOnly
@@ -186,12 +189,37 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 		out.Dir, out.MountOptions = pv.Name, pv.Spec.MountOptions
 		return r.nfs(out, pv.Spec.NFS), nil
 	}
-	out.ID = ID{Kind: Local, Dir: pv.Name}
-	out.HostPath, out.MountOptions = filepath.Clean(pv.Spec.Local.Path), pv.Spec.MountOptions
+	out.ID = ID{Kind: Local, Dir: pv.Name, Block: isBlock(pv)}
+	out.HostPath = filepath.Clean(pv.Spec.Local.Path)
+	if out.Block {
+		out.FSGroup = nil // a device keeps its owner
+	} else {
+		out.MountOptions = pv.Spec.MountOptions
+		if pv.Spec.Local.FSType != nil {
+			out.FSType = *pv.Spec.Local.FSType
+		}
+	}
 	if !out.ReadOnly {
 		out.GrowTo = growTo(claim, pv)
 	}
 	return out, nil
+}
+
+// rightUse returns an error if a container wants a device of a filesystem, or
+// the other way round, in upstream's words.
+func (r resolver) rightUse(pv *v1.PersistentVolume) error {
+	mounts, devices := uses(r.pod, r.volume.Name)
+	switch {
+	case isBlock(pv) && mounts:
+		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", r.volume.Name)
+	case !isBlock(pv) && devices:
+		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", r.volume.Name)
+	}
+	return nil
+}
+
+func isBlock(pv *v1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
 // growTo returns the size of a PersistentVolume that its claim does not show

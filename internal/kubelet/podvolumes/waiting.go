@@ -11,6 +11,11 @@ import (
 // is missing or not ready. Nobody has to do anything but make the object.
 var ErrWaiting = errors.New("waiting for an API object")
 
+// ErrCannotGrow is matched by the error of a volume that cannot have the size that
+// its claim wants, however often it is tried: somebody has to ask for less, or
+// give it a larger device.
+var ErrCannotGrow = errors.New("the volume cannot grow so far")
+
 // A WaitingError says which object a volume waits for, and why.
 type WaitingError struct {
 	Ref    Ref

@@ -84,7 +84,7 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	defer m.mu.Unlock()
 	for _, f := range found {
 		st := m.stateLocked(f.PodUID)
-		st.volumes[f.ID] = volumeState{path: f.Path, complete: f.Complete, pv: f.PV, inUse: f.InUse}
+		st.volumes[f.ID] = volumeState{path: f.Path, readOnly: f.ReadOnly, complete: f.Complete, pv: f.PV, inUse: f.InUse}
 		if f.Name != "" {
 			st.names[f.Name] = f.ID
 		}

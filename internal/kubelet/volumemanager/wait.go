@@ -139,15 +139,15 @@ func (m *Manager) Faults() []fault.Fault {
 	return faults
 }
 
-// Paths returns the path on the host of each volume of a pod that is there, by
-// the pod's name for it.
+// Paths returns the path on the host of each volume of a pod that is there and
+// has files, by the pod's name for it.
 func (m *Manager) Paths(uid types.UID) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	paths := map[string]string{}
 	if st := m.mu.pods[uid]; st != nil {
 		for name, id := range st.names {
-			if v, ok := st.volumes[id]; ok && v.path != "" {
+			if v, ok := st.volumes[id]; ok && v.path != "" && !id.Block {
 				paths[name] = v.path
 			}
 		}
@@ -162,6 +162,21 @@ func (m *Manager) ReadOnly(uid types.UID, volume string) bool {
 	defer m.mu.Unlock()
 	st := m.mu.pods[uid]
 	return st != nil && st.volumes[st.names[volume]].readOnly
+}
+
+// Devices returns each block volume of a pod that is there, by the pod's name for it.
+func (m *Manager) Devices(uid types.UID) map[string]podvolumes.Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	devices := map[string]podvolumes.Device{}
+	if st := m.mu.pods[uid]; st != nil {
+		for name, id := range st.names {
+			if v, ok := st.volumes[id]; ok && v.path != "" && id.Block {
+				devices[name] = podvolumes.Device{Path: v.path, ReadOnly: v.readOnly}
+			}
+		}
+	}
+	return devices
 }
 
 // SubPath makes a part of a mounted volume a mount of its own, for one volume

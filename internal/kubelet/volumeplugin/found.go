@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -81,7 +82,7 @@ func (h *Host) foundIn(uid types.UID, top string, block bool) ([]podvolumes.Foun
 			}
 			if id.Kind == podvolumes.Local || id.Kind == podvolumes.NFS {
 				mark, _ := os.ReadFile(h.layout.Ready(uid, id)) // none: a set-up that was cut short
-				f.Name = string(mark)
+				f.Name, f.ReadOnly = strings.CutSuffix(string(mark), readOnlyNote)
 			}
 			f.Complete = f.Name != "" && h.complete(uid, id)
 			found = append(found, f)
@@ -96,7 +97,8 @@ func (h *Host) foundIn(uid types.UID, top string, block bool) ([]podvolumes.Foun
 func (h *Host) complete(uid types.UID, id podvolumes.ID) bool {
 	dir := h.layout.Volume(uid, id)
 	if id.Block {
-		return exists(dir)
+		info, err := os.Stat(dir)
+		return err == nil && info.Mode().Type() == fs.ModeDevice
 	}
 	if id.Kind == podvolumes.NFS {
 		isMount, err := mountedWithoutAsking(dir)

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
-// setUpLocal binds the folder of a local PersistentVolume into the pod's.
+// setUpLocal binds the folder of a local PersistentVolume into the pod's, or the
+// filesystem on its device.
 func (h *Host) setUpLocal(ctx context.Context, dir string, v *podvolumes.Volume) error {
 	// The path is the administrator's and may lead over links.
 	source, err := filepath.EvalSymlinks(v.HostPath)
@@ -26,18 +27,28 @@ func (h *Host) setUpLocal(ctx context.Context, dir string, v *podvolumes.Volume)
 	if err != nil {
 		return fmt.Errorf("local PersistentVolume %s: %w", v.Dir, err)
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("local PersistentVolume %s: %s is a %s; this version mounts only directories", v.Dir, v.HostPath, describe(info.Mode()))
+	// First: while the pod's folder is there, the next process undoes what follows.
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	options := []string{"bind"}
+	switch {
+	case info.IsDir():
+		options = append(options, v.MountOptions...)
+	case info.Mode().Type() == fs.ModeDevice:
+		defer h.locks.lock(volumeKey(v.Dir))() // until it is bound, so that no other pod's end unmounts it
+		if source, err = h.mountDisk(ctx, v); err != nil {
+			return fmt.Errorf("local PersistentVolume %s: %w", v.Dir, err)
+		}
+	default:
+		return fmt.Errorf("local PersistentVolume %s: %s is a %s, and neither a directory nor a block device", v.Dir, v.HostPath, describe(info.Mode()))
 	}
 	isMount, err := mounted(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return err
 	}
 	if isMount {
 		return errors.Join(sameFolder(source, dir), mark(h.layout.Ready(v.PodUID, v.ID), v.Name))
-	}
-	if err := makeDir(dir); err != nil {
-		return err
 	}
 	shared, err := h.usedByPods(source)
 	if err != nil {
@@ -48,11 +59,9 @@ func (h *Host) setUpLocal(ctx context.Context, dir string, v *podvolumes.Volume)
 			return err
 		}
 	}
-	options := []string{"bind"}
 	if v.ReadOnly {
 		options = append(options, "ro")
 	}
-	options = append(options, v.MountOptions...)
 	if err := h.mounter.MountSensitiveWithoutSystemd(source, dir, "", options, nil); err != nil {
 		return errors.Join(fmt.Errorf("bind %s: %w", source, err), unmount(dir))
 	}

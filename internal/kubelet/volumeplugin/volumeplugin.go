@@ -2,7 +2,9 @@
 // kind, and beside them what they share, which is mounting, removing a tree and binding a part of a volume.
 //
 // It writes below the kubelet's folder and nowhere else, but for hostPath
-// volumes of a type that says so and for the group of local PersistentVolumes.
+// volumes of a type that says so, for the group of local PersistentVolumes and
+// for the devices of those: a blank one is formatted, and a filesystem is checked
+// before it is mounted.
 // No operation follows a link that a pod could have planted, and no removal
 // crosses a mount point: a volume that something is still mounted in is
 // refused, not emptied. SetUp and TearDown may be repeated, also after a crash
@@ -54,6 +56,7 @@ type Host struct {
 	log     *slog.Logger
 	events  recorder
 	mounter mount.Interface
+	locks   locks
 
 	nfsPatience time.Duration // with a server, when an export is unmounted
 }
@@ -63,7 +66,7 @@ func New(cfg Config) *Host {
 	if cfg.Events == nil {
 		cfg.Events = nobody{}
 	}
-	return &Host{podvolumes.Layout(cfg.Dir), cfg.Log, cfg.Events, mount.NewWithoutSystemd(""), nfsPatience}
+	return &Host{layout: podvolumes.Layout(cfg.Dir), log: cfg.Log, events: cfg.Events, mounter: mount.NewWithoutSystemd(""), nfsPatience: nfsPatience}
 }
 
 // SetUp makes a volume, or brings one that is there up to date, and returns the
@@ -87,7 +90,11 @@ func (h *Host) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 	case podvolumes.NFS:
 		err = h.setUpNFS(ctx, dir, v)
 	case podvolumes.Local:
-		err = h.setUpLocal(ctx, dir, v)
+		if v.Block {
+			err = h.setUpBlock(ctx, dir, v)
+		} else {
+			err = h.setUpLocal(ctx, dir, v)
+		}
 	default:
 		err = fmt.Errorf("this version cannot mount volumes of kind %s", v.Kind)
 	}
@@ -112,14 +119,22 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 	}
 	dir := h.layout.Volume(uid, id)
 	var err error
-	if id.Kind == podvolumes.NFS {
+	switch {
+	case id.Kind == podvolumes.NFS:
 		err = unmountNFS(ctx, dir, h.nfsPatience)
-	} else {
+	case !id.Block:
 		err = unmount(dir)
 	}
 	switch {
 	case err != nil:
-	case id.Kind == podvolumes.Local, id.Kind == podvolumes.NFS:
+	case id.Block:
+		err = h.tearDownBlock(uid, id)
+	case id.Kind == podvolumes.Local:
+		// While the pod's folder is there, the next process tries this again.
+		if err = h.releaseDisk(id.Dir); err == nil {
+			err = removeEmpty(dir)
+		}
+	case id.Kind == podvolumes.NFS:
 		err = removeEmpty(dir)
 	default:
 		err = removeTree(ctx, dir)
