@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csinode"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pluginregistry"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeexpand"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
 )
@@ -42,6 +43,9 @@ func (k *Kubelet) wireVolumes() {
 		Host: func() podvolumes.Host {
 			return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels(), Attaches: k.csi.Attaches}
 		},
+		Grower: volumeGrower{volumeexpand.New(volumeexpand.Config{
+			Grow: host.Grow, Claims: k.cfg.Client.CoreV1(), Events: k.events, Log: log.With("part", "volumeexpand"),
+		})},
 		Reported: k.reported, InUseChanged: k.node.Poke,
 	})
 }
@@ -95,6 +99,18 @@ func (h volumeHost) Found(ctx context.Context) ([]podvolumes.Found, error) {
 		}
 	}
 	return found, err
+}
+
+// volumeGrower has volumes grown that the node grows itself; those of drivers stay
+// as they are.
+type volumeGrower struct{ *volumeexpand.Expander }
+
+// Grow makes a volume as large as its claim says.
+func (g volumeGrower) Grow(ctx context.Context, v *podvolumes.Volume) error {
+	if v.Kind == podvolumes.CSI {
+		return nil
+	}
+	return g.Expander.Grow(ctx, v)
 }
 
 // csiHandler passes the drivers that register to who uses them.

@@ -3,6 +3,7 @@ package localapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/localapi/attachdetach"
 	"github.com/holdfast-dev/holdfast/internal/localapi/binder"
+	"github.com/holdfast-dev/holdfast/internal/localapi/claimexpand"
 	"github.com/holdfast-dev/holdfast/internal/localapi/podgc"
 )
 
@@ -84,7 +86,7 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := volumeControllers(ctx, a)
+	volumes, err := volumeControllers(ctx, a, s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +106,7 @@ func (s *Server) newControllers(ctx context.Context, a *api) ([]controller, erro
 }
 
 // volumeControllers bind claims to volumes and keep those in use.
-func volumeControllers(ctx context.Context, a *api) ([]controller, error) {
+func volumeControllers(ctx context.Context, a *api, log *slog.Logger) ([]controller, error) {
 	core := a.informers.Core().V1()
 	// No volume plugins: they would provision, delete and recycle, which is
 	// the work of a provisioner. A released volume whose policy is Delete is
@@ -136,8 +138,13 @@ func volumeControllers(ctx context.Context, a *api) ([]controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the controller of pods' own claims: %w", err)
 	}
+	expansion, err := claimexpand.New(claimexpand.Config{Client: a.client, Informers: a.informers, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("make the expansion of claims: %w", err)
+	}
 	return []controller{
 		upstream("ephemeralVolumes", workers(own.Run, 1)),
+		{"claimExpansion", expansion.Run},
 		upstream("volumeBinding", binding.Run),
 		upstream("claimProtection", workers(claims.Run, 1)),
 		upstream("volumeProtection", workers(volumes.Run, 1)),

@@ -238,6 +238,12 @@ func TestResolveDisk(t *testing.T) {
 	storage := func(size string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
 	}
+	turn := func(status v1.ClaimResourceStatus) func(*v1.PersistentVolumeClaim) {
+		return func(c *v1.PersistentVolumeClaim) {
+			c.Status.Capacity = storage("1Gi")
+			c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: status}
+		}
+	}
 	fsGroup := func(p *v1.Pod) {
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(2000)), FSGroupChangePolicy: new(v1.FSGroupChangeOnRootMismatch)}
 	}
@@ -268,7 +274,10 @@ func TestResolveDisk(t *testing.T) {
 		{"for one pod at a time", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 		})}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", OncePod: true}, ""},
-		{"grown", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Capacity = storage("1Gi") }), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", GrowTo: 2 << 30}, ""},
+		{"grown", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(turn(v1.PersistentVolumeClaimNodeResizePending)), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", GrowTo: 2 << 30}, ""},
+		{"grown in part", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(turn(v1.PersistentVolumeClaimNodeResizeInProgress)), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", GrowTo: 2 << 30}, ""},
+		{"grown, and it is not our turn", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(turn(v1.PersistentVolumeClaimControllerResizeInProgress)), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
+		{"grown too far", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(turn(v1.PersistentVolumeClaimNodeResizeInfeasible)), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"grown and shown", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) { c.Status.Capacity = storage("2Gi") }), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Capacity = storage("2Gi") })}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1"}, ""},
 		{"claim in its last use", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(func(c *v1.PersistentVolumeClaim) {
 			c.DeletionTimestamp, c.Finalizers = &metav1.Time{}, []string{"kubernetes.io/pvc-protection"}

@@ -223,14 +223,19 @@ func isBlock(pv *v1.PersistentVolume) bool {
 }
 
 // growTo returns the size of a PersistentVolume that its claim does not show
-// yet, in bytes, and 0 if it shows it: upstream's rule for what a node has to
-// grow. A claim that shows none is left alone.
+// yet, in bytes, and 0 if it shows it or if the claim does not say that it is the
+// node's turn: upstream's rule for what a node has to grow.
 func growTo(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) int64 {
 	size, shown := pv.Spec.Capacity.Storage(), claim.Status.Capacity.Storage()
 	if shown.IsZero() || size.Cmp(*shown) <= 0 {
 		return 0
 	}
-	return size.Value()
+	switch claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] {
+	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
+		return size.Value()
+	default: // the driver's turn, or it was tried and cannot be
+		return 0
+	}
 }
 
 // ClaimName returns the name of the claim that a pod's volume is of; "" if it is

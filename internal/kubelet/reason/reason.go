@@ -95,3 +95,9 @@ const (
 	WaitingForPod    = "WaitingForPod"    // a static pod starts after another
 	FailedMirrorPod  = "FailedMirrorPod"  // a static pod is not shown in the API; upstream only logs it
 )
+
+// Reasons of events about volumes that are to grow.
+const (
+	FileSystemResizeSuccessful = "FileSystemResizeSuccessful"
+	VolumeResizeFailed         = "VolumeResizeFailed"
+)

@@ -264,6 +264,7 @@ func (a *api) GetClaim(_ context.Context, namespace, name string) (*v1.Persisten
 	}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "claim"}}
 	claim.Spec.VolumeName, claim.Status.Phase, claim.Status.Capacity = "pv", v1.ClaimBound, a.shown
+	claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
 	return claim, nil
 }
 

@@ -1,0 +1,61 @@
+package volumeplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/localdisk"
+)
+
+// Grow makes the filesystem of a local PersistentVolume as large as its device,
+// while it is mounted. A device that is smaller than v.GrowTo is an error that
+// matches podvolumes.ErrCannotGrow. A folder has no size of its own, and a raw
+// device is as large as it is: of these nothing is done, as upstream has it.
+func (h *Host) Grow(ctx context.Context, v *podvolumes.Volume) error {
+	if v.Kind != podvolumes.Local {
+		return fmt.Errorf("a volume of kind %s: %w", v.Kind, podvolumes.ErrCannotGrow)
+	}
+	defer h.locks.lock(volumeKey(v.Dir))()
+	dev, err := localdisk.Open(v.HostPath)
+	if errors.Is(err, localdisk.ErrNoDevice) && !v.Block {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if dev.Size < v.GrowTo {
+		return fmt.Errorf("%s has %d bytes, and %d are wanted: %w", dev.Path, dev.Size, v.GrowTo, podvolumes.ErrCannotGrow)
+	}
+	if v.Block {
+		return nil
+	}
+	for _, point := range []string{h.layout.Disk(v.Dir), h.layout.Volume(v.PodUID, v.ID)} {
+		on, err := deviceOn(point)
+		switch {
+		case err != nil:
+			return err
+		case on == nil:
+			continue
+		case slices.Contains(on.SuperOptions, "ro"):
+			return fmt.Errorf("the filesystem on %s is mounted read-only and cannot grow", dev.Path)
+		}
+		run := utilexec.New()
+		resizer := mount.NewResizeFs(commands{run, func(name string, args ...string) utilexec.Cmd { return run.CommandContext(ctx, name, args...) }})
+		done, err := resizer.Resize(on.Source, point)
+		if err != nil {
+			return fmt.Errorf("grow the filesystem on %s: %s", on.Source, oneLine(err.Error()))
+		}
+		if !done {
+			return fmt.Errorf("blkid finds no filesystem on %s, which is mounted", on.Source)
+		}
+		return nil
+	}
+	return fmt.Errorf("the filesystem on %s is not mounted", dev.Path)
+}
