@@ -120,7 +120,7 @@ func planDisk(content localdisk.Content, d disk) (diskPlan, error) {
 		if d.fsType != "" {
 			want = fmt.Sprintf("spec.local.fsType is %s", d.fsType)
 		}
-		return diskPlan{}, fmt.Errorf("holds %s, and %s: it is not touched; if its data is not wanted, erase it with wipefs --all", content, want)
+		return diskPlan{}, fmt.Errorf("holds %s, and %s: it is not touched; if its data is not wanted, erase it with blkdiscard --zeroout, or zero its first and last MiB", content, want)
 	case !content.Blank() && !d.ours:
 		return diskPlan{}, fmt.Errorf("holds %s, and is formatted only if it is blank: it is not touched; if its data is not wanted, erase it with blkdiscard --zeroout, or zero its first and last MiB", content)
 	case d.readOnly:
