@@ -23,7 +23,7 @@ type ours struct {
 func startOurs(ctx context.Context, w *world, dir string) side {
 	host := volumeplugin.New(volumeplugin.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	o := &ours{ended: make(chan error, 1), manager: volumemanager.New(volumemanager.Config{
-		Log: slog.New(slog.DiscardHandler), Mounts: host, SubPaths: host, Folders: host, Holder: nothingHeld{}, Objects: objects{w},
+		Log: slog.New(slog.DiscardHandler), Mounts: host, SubPaths: host, Folders: host, Holder: nothingHeld{}, Objects: objects{world: w},
 	})}
 	ctx, o.cancel = context.WithCancel(ctx)
 	go func() { o.ended <- o.manager.Run(ctx) }()
@@ -47,8 +47,12 @@ type nothingHeld struct{}
 func (nothingHeld) Hold(*v1.Pod)      {}
 func (nothingHeld) Release(types.UID) {}
 
-// objects are the world's, as our side asks for them. The other kinds are not asked for.
-type objects struct{ *world }
+// objects are the world's, as our side asks for them. The other kinds are not
+// asked for, and would end the program.
+type objects struct {
+	podvolumes.Objects
+	*world
+}
 
 func (o objects) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	return o.getConfigMap(namespace, name)
@@ -60,12 +64,4 @@ func (o objects) GetSecret(_ context.Context, namespace, name string) (*v1.Secre
 
 func (o objects) Token(_ context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	return o.getToken(namespace, name, request)
-}
-
-func (objects) GetClaim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
-	return nil, podvolumes.ErrWaiting
-}
-
-func (objects) GetPersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
-	return nil, podvolumes.ErrWaiting
 }
