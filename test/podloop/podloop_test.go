@@ -49,10 +49,11 @@ const node = "n1"
 
 type noVolumes struct{}
 
-func (noVolumes) WaitForMount(context.Context, *v1.Pod) error { return nil }
-func (noVolumes) Paths(types.UID) map[string]string           { return nil }
-func (noVolumes) ReadOnly(types.UID, string) bool             { return false }
-func (noVolumes) Unmount(context.Context, types.UID) error    { return nil }
+func (noVolumes) WaitForMount(context.Context, *v1.Pod) error    { return nil }
+func (noVolumes) Paths(types.UID) map[string]string              { return nil }
+func (noVolumes) Devices(types.UID) map[string]podvolumes.Device { return nil }
+func (noVolumes) ReadOnly(types.UID, string) bool                { return false }
+func (noVolumes) Unmount(context.Context, types.UID) error       { return nil }
 func (noVolumes) SubPath(context.Context, podvolumes.SubPath) (string, error) {
 	return "", errors.New("no volumes")
 }
