@@ -73,6 +73,7 @@ var kinds = map[string]string{
 	"internal/localapi/attachdetach":  "stage",
 	"internal/localapi/binder":        "stage",
 	"internal/localapi/podgc":         "stage",
+	"internal/localapi/passes":        "leaf",
 	"internal/localapi/claimexpand":   "stage",
 	"internal/localapi/certrenewal":   "stage",
 	"internal/localapi/pki":           "leaf",

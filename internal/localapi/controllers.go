@@ -138,10 +138,7 @@ func volumeControllers(ctx context.Context, a *api, log *slog.Logger) ([]control
 	if err != nil {
 		return nil, fmt.Errorf("make the controller of pods' own claims: %w", err)
 	}
-	expansion, err := claimexpand.New(claimexpand.Config{Client: a.client, Informers: a.informers, Log: log})
-	if err != nil {
-		return nil, fmt.Errorf("make the expansion of claims: %w", err)
-	}
+	expansion := claimexpand.New(claimexpand.Config{Client: a.client, Informers: a.informers, Log: log})
 	return []controller{
 		upstream("ephemeralVolumes", workers(own.Run, 1)),
 		{"claimExpansion", expansion.Run},

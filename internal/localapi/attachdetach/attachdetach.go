@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,11 +31,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/holdfast-dev/holdfast/internal/wake"
+	"github.com/holdfast-dev/holdfast/internal/localapi/passes"
 )
-
-// retryAfter is how long after a failed write everything is looked at again.
-const retryAfter = time.Second
 
 // Config says what to attach.
 type Config struct {
@@ -53,7 +49,6 @@ type Config struct {
 type Controller struct {
 	client kubernetes.Interface
 	log    *slog.Logger
-	wake   wake.Bell
 
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
@@ -68,7 +63,7 @@ type Controller struct {
 func New(cfg Config) *Controller {
 	core, storage := cfg.Informers.Core().V1(), cfg.Informers.Storage().V1()
 	return &Controller{
-		client: cfg.Client, log: cfg.Log, wake: wake.NewBell(),
+		client: cfg.Client, log: cfg.Log,
 		pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), attachments: storage.VolumeAttachments().Lister(),
@@ -81,39 +76,7 @@ func New(cfg Config) *Controller {
 
 // Run attaches and detaches until ctx is done.
 func (c *Controller) Run(ctx context.Context) error {
-	var synced []cache.InformerSynced
-	for _, informer := range c.informers {
-		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { c.wake.Ring() },
-			DeleteFunc: func(any) { c.wake.Ring() },
-			UpdateFunc: func(before, after any) {
-				if matters(before, after) {
-					c.wake.Ring()
-				}
-			},
-		})
-		if err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(handler) }() // fails for no handler of ours
-		synced = append(synced, handler.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
-	}
-	for {
-		var retry <-chan time.Time
-		if err := c.pass(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("attach and detach volumes: will try again", "err", err)
-			retry = time.After(retryAfter)
-		}
-		select {
-		case <-c.wake:
-		case <-retry:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return passes.Loop{What: "attach and detach volumes", Log: c.log, Informers: c.informers, Matters: matters, Pass: c.pass}.Run(ctx)
 }
 
 // matters reports whether an update may change what is to be attached.

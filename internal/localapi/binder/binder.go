@@ -19,9 +19,7 @@ package binder
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,10 +31,9 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-)
 
-// retryAfter is how long after a failed write everything is looked at again.
-const retryAfter = time.Second
+	"github.com/holdfast-dev/holdfast/internal/localapi/passes"
+)
 
 // Config says what to bind to what.
 type Config struct {
@@ -65,7 +62,6 @@ type Binder struct {
 	classes    storagelisters.StorageClassLister
 	informers  []cache.SharedIndexInformer
 
-	wake   chan struct{} // buffer 1: to look once more is enough; never closed
 	events record.EventRecorder
 	// assumed are pods that were bound and that the informer still shows
 	// unbound: they take room on the node already.
@@ -86,7 +82,6 @@ func New(cfg Config) *Binder {
 			core.Pods().Informer(), core.Nodes().Informer(), core.PersistentVolumeClaims().Informer(),
 			core.PersistentVolumes().Informer(), core.Namespaces().Informer(), storage.StorageClasses().Informer(),
 		},
-		wake:    make(chan struct{}, 1),
 		assumed: map[types.UID]*corev1.Pod{},
 		told:    map[types.UID]string{},
 	}
@@ -99,50 +94,5 @@ func (b *Binder) Run(ctx context.Context) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: b.client.CoreV1().Events("")})
 	b.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: corev1.DefaultSchedulerName})
 
-	var synced []cache.InformerSynced
-	for _, informer := range b.informers {
-		handler, err := informer.AddEventHandler(b.handler())
-		if err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(handler) }() // fails for no handler of ours
-		synced = append(synced, handler.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
-	}
-	for {
-		var retry <-chan time.Time
-		if err := b.pass(ctx); err != nil && ctx.Err() == nil {
-			b.log.Warn("bind pods: will try again", "err", err)
-			retry = time.After(retryAfter)
-		}
-		select {
-		case <-b.wake:
-		case <-retry:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// handler wakes Run for what may change an answer, and lets the heartbeats
-// and status updates of an idle node pass.
-func (b *Binder) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { b.poke() },
-		DeleteFunc: func(any) { b.poke() },
-		UpdateFunc: func(before, after any) {
-			if matters(before, after) {
-				b.poke()
-			}
-		},
-	}
-}
-
-func (b *Binder) poke() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // Run will look anyway
-	}
+	return passes.Loop{What: "bind pods", Log: b.log, Informers: b.informers, Matters: matters, Pass: b.pass}.Run(ctx)
 }

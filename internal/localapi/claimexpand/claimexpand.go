@@ -31,13 +31,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/holdfast-dev/holdfast/internal/retry"
-	"github.com/holdfast-dev/holdfast/internal/wake"
-)
-
-const (
-	firstRetry = 100 * time.Millisecond
-	maxRetry   = time.Minute
+	"github.com/holdfast-dev/holdfast/internal/localapi/passes"
 )
 
 // Config says what to work with. All is required.
@@ -49,56 +43,27 @@ type Config struct {
 
 // A Controller passes expansions on to the node.
 type Controller struct {
-	client  kubernetes.Interface
-	log     *slog.Logger
-	wake    wake.Bell
-	claims  corelisters.PersistentVolumeClaimLister
-	volumes corelisters.PersistentVolumeLister
-	synced  []cache.InformerSynced
+	client    kubernetes.Interface
+	log       *slog.Logger
+	claims    corelisters.PersistentVolumeClaimLister
+	volumes   corelisters.PersistentVolumeLister
+	informers []cache.SharedIndexInformer
 }
 
 // New makes a Controller and registers its informers.
-func New(cfg Config) (*Controller, error) {
+func New(cfg Config) *Controller {
 	core := cfg.Informers.Core().V1()
 	c := &Controller{
-		client: cfg.Client, log: cfg.Log, wake: wake.NewBell(),
+		client: cfg.Client, log: cfg.Log,
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		informers: []cache.SharedIndexInformer{core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()},
 	}
-	changed := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.wake.Ring() },
-		UpdateFunc: func(any, any) { c.wake.Ring() },
-	}
-	for _, informer := range []cache.SharedIndexInformer{core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()} {
-		handled, err := informer.AddEventHandler(changed)
-		if err != nil {
-			return nil, fmt.Errorf("hear of claims and volumes: %w", err)
-		}
-		c.synced = append(c.synced, handled.HasSynced)
-	}
-	return c, nil
+	return c
 }
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return ctx.Err()
-	}
-	for failures := 0; ; {
-		var again <-chan time.Time
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
-			failures++
-			c.log.Warn("expand claims: will try again", "err", err)
-			again = time.After(retry.Pause(failures, firstRetry, maxRetry))
-		} else {
-			failures = 0
-		}
-		select {
-		case <-c.wake:
-		case <-again:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return passes.Loop{What: "expand claims", Log: c.log, Informers: c.informers, Pass: c.look}.Run(ctx)
 }
 
 // look does what is to do for every claim.

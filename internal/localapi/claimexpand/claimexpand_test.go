@@ -90,10 +90,7 @@ func TestExpand(t *testing.T) {
 		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue}, {Type: "Mine", Status: corev1.ConditionTrue}}
 		client := fake.NewClientset(claim, local("2Gi"))
 		factory := informers.NewSharedInformerFactory(client, 0)
-		c, err := New(Config{Client: client, Informers: factory, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := New(Config{Client: client, Informers: factory, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.Start(ctx.Done())
 		ended := make(chan error, 1)
