@@ -172,6 +172,12 @@ func (w *world) config() Config {
 func run(t *testing.T, cfg Config) (c *Collector, stop func()) {
 	t.Helper()
 	c = New(cfg)
+	return c, begin(t, c)
+}
+
+// begin has a collector run.
+func begin(t *testing.T, c *Collector) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -180,7 +186,7 @@ func run(t *testing.T, cfg Config) (c *Collector, stop func()) {
 			t.Error(err)
 		}
 	}()
-	return c, func() {
+	return func() {
 		cancel()
 		<-ended
 	}
@@ -424,11 +430,11 @@ func TestSeries(t *testing.T) {
 		cfg := w.config()
 		registry := prometheus.NewPedanticRegistry()
 		cfg.Metrics = registry
-		c, stop := run(t, cfg)
-		defer stop()
+		c := New(cfg)
 		if got := names(t, registry); len(got) != 0 {
 			t.Errorf("before the first collection: %v", got)
 		}
+		defer begin(t, c)()
 		last(t, c)
 		families, err := registry.Gather()
 		if err != nil {

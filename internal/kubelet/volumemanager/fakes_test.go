@@ -268,6 +268,12 @@ func (a *api) GetClaim(_ context.Context, namespace, name string) (*v1.Persisten
 	return claim, nil
 }
 
+func (a *api) setModes(modes ...v1.PersistentVolumeAccessMode) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.modes = modes
+}
+
 func (a *api) GetPersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

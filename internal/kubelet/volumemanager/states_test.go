@@ -141,7 +141,7 @@ func TestSlowTryIsFollowedAtOnce(t *testing.T) {
 func TestReadWriteOncePod(t *testing.T) {
 	d := newDisk()
 	run(t, d, func(t *testing.T, w *world) {
-		w.api.modes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		w.api.setModes(v1.ReadWriteOncePod)
 		a, b := podOf("a", claim("disk"), claim("same")), podOf("b", claim("disk"))
 		w.mount(a)
 		err := w.mountWithin(b, time.Minute)
@@ -170,7 +170,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		}
 
 		// With more modes it is not known which one a pod means.
-		w.api.modes = append(w.api.modes, v1.ReadWriteOnce)
+		w.api.setModes(v1.ReadWriteOncePod, v1.ReadWriteOnce)
 		w.mount(podOf("c", claim("disk")))
 	})
 }
@@ -179,13 +179,15 @@ func TestReadWriteOncePod(t *testing.T) {
 func TestReadWriteOncePodAtOnce(t *testing.T) {
 	d := newDisk()
 	run(t, d, func(t *testing.T, w *world) {
-		w.api.modes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		w.api.setModes(v1.ReadWriteOncePod)
 		hang := make(chan struct{})
 		d.hang["setUp disk"] = hang
 		w.ask(podOf("a", claim("disk")), wanted)
 		w.ask(podOf("b", claim("disk")), wanted)
 		close(hang)
 		time.Sleep(time.Hour)
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		if len(d.volumes) != 1 {
 			t.Errorf("both have it: %v", d.volumes)
 		}

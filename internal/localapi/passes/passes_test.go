@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,23 +17,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		passes := 0
+		var passes atomic.Int32
 		ended := make(chan error, 1)
 		loop := Loop{What: "try", Log: slog.New(slog.DiscardHandler), Pass: func(context.Context) error {
-			if passes++; passes < 3 {
+			if passes.Add(1) < 3 {
 				return errors.New("not yet")
 			}
 			return nil
 		}}
 		go func() { ended <- loop.Run(ctx) }()
 		synctest.Wait()
-		if passes != 1 {
-			t.Errorf("%d passes at first, want 1", passes)
+		if got := passes.Load(); got != 1 {
+			t.Errorf("%d passes at first, want 1", got)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if passes != 3 {
-			t.Errorf("%d passes, want two that fail and a third, and none without a change", passes)
+		if got := passes.Load(); got != 3 {
+			t.Errorf("%d passes, want two that fail and a third, and none without a change", got)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
