@@ -359,7 +359,9 @@ func TestRestart(t *testing.T) {
 		if len(after) != 1 || len(before) != 1 || *after[0].UsedBytes != *before[0].UsedBytes || before[0].Time.Sub(after[0].Time).Abs() > time.Second {
 			t.Errorf("after a restart %+v, before %+v", after, before)
 		}
-		if n := len(w.calls); n > 10 {
+		var n int
+		w.set(func() { n = len(w.calls) })
+		if n > 10 {
 			t.Errorf("%d of 50 were measured at once", n)
 		}
 		pass(time.Minute)
