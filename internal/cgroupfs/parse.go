@@ -110,8 +110,8 @@ func parseWaits(line []byte, w *Waits) bool {
 // parsePercent reads a number of two decimals, as the kernel writes it.
 func parsePercent(data []byte) float64 {
 	whole, fraction := data, []byte(nil)
-	if i := bytes.IndexByte(data, '.'); i >= 0 {
-		whole, fraction = data[:i], data[i+1:]
+	if before, after, ok := bytes.Cut(data, []byte{'.'}); ok {
+		whole, fraction = before, after
 	}
 	n, f := parseNumber(whole), parseNumber(fraction)
 	if !n.Known || len(fraction) > 0 && (!f.Known || len(fraction) != 2) {

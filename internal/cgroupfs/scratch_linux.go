@@ -23,7 +23,7 @@ func (s *scratch) file(dir, group, name string) []byte {
 	n := 0
 	for n < len(s.data) {
 		got, err := unix.Read(fd, s.data[n:])
-		if err == unix.EINTR { //nolint:errorlint // the call returns nothing else
+		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || got <= 0 {
@@ -49,7 +49,7 @@ func (s *scratch) numbers(dir, group, name string) (all []int, ok bool) {
 	for {
 		n, err := unix.Read(fd, s.data)
 		switch {
-		case err == unix.EINTR: //nolint:errorlint // the call returns nothing else
+		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return nil, false
@@ -79,8 +79,9 @@ func (s *scratch) open(dir, group, name string) int {
 			return int(fd)
 		case unix.EINTR:
 			continue
+		default:
+			return -1
 		}
-		return -1
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -221,11 +222,11 @@ func (w *worker) openFromTop(f *folder) (fd int, err error) {
 		f = p.parent
 	}
 	from := f.fd // the top's, which nobody changes
-	for i := len(chain) - 1; i >= 0; i-- {
+	for i, c := range slices.Backward(chain) {
 		if w.givenUp() {
 			err = errGone
 		} else {
-			fd, err = openFolder(from, chain[i].name)
+			fd, err = openFolder(from, c.name)
 		}
 		if i < len(chain)-1 {
 			err = errors.Join(err, unix.Close(from))
@@ -252,8 +253,9 @@ func openFolder(parent int, name string) (int, error) {
 			continue
 		case unix.ENOSYS, unix.EPERM:
 			return unix.Openat(parent, name[:len(name)-1], openFlags, 0)
+		default:
+			return -1, errno
 		}
-		return -1, errno
 	}
 }
 
@@ -271,8 +273,9 @@ func statx(dir int, name *byte, flags int, out *unix.Statx_t) error {
 			return nil
 		case unix.EINTR:
 			continue
+		default:
+			return errno
 		}
-		return errno
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -26,9 +27,7 @@ func ext(compat, incompat, readOnly byte) map[int64]string {
 }
 
 func with(a, b map[int64]string) map[int64]string {
-	for offset, text := range b {
-		a[offset] = text
-	}
+	maps.Copy(a, b)
 	return a
 }
 

@@ -76,8 +76,9 @@ func (f folder) ioctl(request uintptr, x *xattr) error {
 		return nil
 	case unix.ENOTTY, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL:
 		return ErrNone // no such thing on this filesystem
+	default:
+		return fmt.Errorf("attributes: %w", errno)
 	}
-	return fmt.Errorf("attributes: %w", errno)
 }
 
 // usage returns what a project has. One that nobody has used has nothing.
@@ -109,8 +110,9 @@ func (f folder) quotactl(command uintptr, project uint32, q *quota) error {
 		return nil
 	case unix.ESRCH, unix.ENOSYS, unix.EOPNOTSUPP, unix.ENOTTY, unix.EINVAL, unix.ENODEV, unix.ENOTBLK:
 		return ErrNone // not switched on, or not in this kernel or filesystem
+	default:
+		return fmt.Errorf("quotactl: %w", errno)
 	}
-	return fmt.Errorf("quotactl: %w", errno)
 }
 
 func (f folder) isEmpty() (bool, error) {

@@ -72,7 +72,7 @@ func (s Series) String() string { return families[s].name }
 // no series. failed is whether something could not be had; summary may be nil then.
 func Append(dst []byte, summary *stats.Summary, failed bool) []byte {
 	if summary != nil {
-		for s := ContainerCPU; s < ResourceScrapeError; s++ {
+		for s := range ResourceScrapeError {
 			dst = appendFamily(dst, s, summary)
 		}
 	}

@@ -15,13 +15,14 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-func n(v uint64) *uint64 { return &v }
+//go:fix inline
+func n(v uint64) *uint64 { return new(v) }
 
 var at = metav1.NewTime(time.UnixMilli(1_700_000_000_123))
 
 func figures(nanos, bytes, swap, swapLeft uint64) (*stats.CPUStats, *stats.MemoryStats, *stats.SwapStats) {
-	return &stats.CPUStats{Time: at, UsageCoreNanoSeconds: n(nanos)}, &stats.MemoryStats{Time: at, WorkingSetBytes: n(bytes)},
-		&stats.SwapStats{Time: at, SwapUsageBytes: n(swap), SwapAvailableBytes: n(swapLeft)}
+	return &stats.CPUStats{Time: at, UsageCoreNanoSeconds: new(nanos)}, &stats.MemoryStats{Time: at, WorkingSetBytes: new(bytes)},
+		&stats.SwapStats{Time: at, SwapUsageBytes: new(swap), SwapAvailableBytes: new(swapLeft)}
 }
 
 func summary() *stats.Summary {

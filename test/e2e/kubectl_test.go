@@ -505,7 +505,7 @@ func testGrace(t *testing.T, n *node) {
 	}
 }
 
-func testNamespace(t *testing.T, n *node) {
+func testNamespace(_ *testing.T, n *node) {
 	n.kubectl("create", "namespace", "team")
 	n.eventually("its default account", func() error {
 		_, err := n.tryKubectl("", "get", "serviceaccount", "default", "-n", "team")

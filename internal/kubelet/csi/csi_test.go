@@ -3,6 +3,7 @@ package csi_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,9 +88,7 @@ func TestRequests(t *testing.T) {
 	}
 	with := func(base map[string]string, pairs ...string) map[string]string {
 		out := map[string]string{}
-		for key, value := range base {
-			out[key] = value
-		}
+		maps.Copy(out, base)
 		for i := 0; i < len(pairs); i += 2 {
 			out[pairs[i]] = pairs[i+1]
 		}
@@ -144,7 +143,8 @@ func TestRequests(t *testing.T) {
 		}, {
 			"a group that we give it to", nil, nil,
 			func(v *podvolumes.Volume) { v.FSGroup = new(int64(2000)) },
-			&spec.NodePublishVolumeRequest{VolumeContext: info, VolumeCapability: mount(spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, &spec.VolumeCapability_MountVolume{FsType: "ext4"})}, []string{"2000"},
+			&spec.NodePublishVolumeRequest{VolumeContext: info, VolumeCapability: mount(spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, &spec.VolumeCapability_MountVolume{FsType: "ext4"})},
+			[]string{"2000"},
 		}, {
 			"tokens", nil, func(s *storagev1.CSIDriverSpec) {
 				s.PodInfoOnMount, s.TokenRequests = nil, []storagev1.TokenRequest{{Audience: "vault"}, {}}

@@ -133,7 +133,8 @@ func (r *Registry) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-watcher.Events:
-		case <-watcher.Errors: // an event may be lost: all are listed anyway
+		case err := <-watcher.Errors: // an event may be lost: all are listed anyway
+			r.cfg.Log.Debug("events of plugins' sockets were lost", "folder", r.cfg.Dir, "err", err)
 		case <-r.wake:
 		case <-timer.C:
 		}

@@ -243,7 +243,11 @@ func TestDeadAndHanging(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mute.Close()
+	defer func() {
+		if err := mute.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	hanging := newDriver(t, "hanging")
 	goOn := hanging.Hang("GetInfo")
 	hanging.Announce(t, w.folder)

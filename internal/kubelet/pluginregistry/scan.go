@@ -3,6 +3,7 @@ package pluginregistry
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,9 +29,7 @@ func scan(dir string) (sockets map[string]identity, folders []string, err error)
 		case strings.HasPrefix(entry.Name(), "."):
 		case entry.IsDir():
 			below, more, wrong := scan(path)
-			for name, is := range below {
-				sockets[name] = is
-			}
+			maps.Copy(sockets, below)
 			folders = append(folders, more...)
 			if !errors.Is(wrong, fs.ErrNotExist) { // else gone meanwhile
 				err = errors.Join(err, wrong)

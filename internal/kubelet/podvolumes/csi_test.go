@@ -44,21 +44,27 @@ func TestResolveCSI(t *testing.T) {
 		want   Volume
 	}{
 		{
-			"of a claim", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, Host{},
+			"of a claim",
+			v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+			Host{},
 			Volume{ID: ID{Kind: CSI, Dir: "pv"}, MountOptions: []string{"noatime"}, InUse: "kubernetes.io/csi/d^h", CSI: &CSIAttributes{
 				Driver: "d", Handle: "h", FSType: "xfs", Context: map[string]string{"k": "v"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				StageSecret: secret, PublishSecret: secret, ExpandSecret: secret,
 			}},
 		}, {
-			"of a claim, never attached, read-only", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}, Host{Attaches: none},
+			"of a claim, never attached, read-only",
+			v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}},
+			Host{Attaches: none},
 			Volume{ID: ID{Kind: CSI, Dir: "pv"}, MountOptions: []string{"noatime"}, ReadOnly: true, CSI: &CSIAttributes{
 				Driver: "d", Handle: "h", FSType: "xfs", Context: map[string]string{"k": "v"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				StageSecret: secret, PublishSecret: secret, ExpandSecret: secret,
 			}},
 		}, {
-			"inline", v1.VolumeSource{CSI: &v1.CSIVolumeSource{
+			"inline",
+			v1.VolumeSource{CSI: &v1.CSIVolumeSource{
 				Driver: "d", FSType: new("ext4"), ReadOnly: new(true), VolumeAttributes: map[string]string{"k": "v"}, NodePublishSecretRef: &v1.LocalObjectReference{Name: "n"},
-			}}, Host{},
+			}},
+			Host{},
 			Volume{ID: ID{Kind: CSI, Dir: "v"}, ReadOnly: true, CSI: &CSIAttributes{
 				Driver: "d", Handle: "csi-" + digest(string(p.UID)+"v"), Ephemeral: true, FSType: "ext4", Context: map[string]string{"k": "v"},
 				PublishSecret: &v1.SecretReference{Namespace: "ns", Name: "n"},

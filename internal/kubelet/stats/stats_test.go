@@ -55,7 +55,8 @@ func (w *world) err(part string) error {
 	return w.broken[part]
 }
 
-func n(v uint64) *uint64 { return &v }
+//go:fix inline
+func n(v uint64) *uint64 { return new(v) }
 
 func (w *world) Pods() []*v1.Pod {
 	return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}}
@@ -152,7 +153,7 @@ func (w *world) LogUsage(context.Context, *v1.Pod) (map[string]statsapi.FsStats,
 func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
 	at := time.Unix(1_650_000_000, 0)
 	usage := func(bytes uint64) podvolumes.Usage {
-		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: n(bytes), InodesUsed: n(4)}
+		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: new(bytes), InodesUsed: n(4)}
 	}
 	return []podvolumes.Measured{
 		{Name: "scratch", Usage: usage(100), Time: at, Ephemeral: true, Source: "emptyDir"},

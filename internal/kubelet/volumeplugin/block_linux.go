@@ -26,7 +26,7 @@ func (h *Host) setUpBlock(_ context.Context, link string, v *podvolumes.Volume) 
 	if err != nil {
 		return fmt.Errorf("local PersistentVolume %s: %w", v.Dir, err)
 	}
-	defer dev.Close()
+	defer func() { _ = dev.Close() }() // nothing was written through it
 	defer h.locks.lock(deviceKey(dev.Number))()
 	users, err := h.rawUsers(dev.Number)
 	if err != nil {

@@ -29,7 +29,7 @@ func (h *Host) mountDisk(ctx context.Context, v *podvolumes.Volume) (string, err
 	if err != nil {
 		return "", err
 	}
-	defer dev.Close()
+	defer func() { _ = dev.Close() }() // nothing was written through it
 	target := h.layout.Disk(v.Dir)
 	for _, point := range []string{target, h.layout.Volume(v.PodUID, v.ID)} { // the latter, if somebody unmounted the former
 		on, err := deviceOn(point)

@@ -55,7 +55,7 @@ func fsOn(t *testing.T, device string) string {
 	t.Helper()
 	d, err := localdisk.Open(device)
 	must(t, err)
-	defer d.Close()
+	defer func() { must(t, d.Close()) }()
 	content, err := d.Scan()
 	must(t, err)
 	return content.String()
@@ -385,7 +385,7 @@ func TestDiskDiesBetweenSteps(t *testing.T) {
 		t.Helper()
 		dev, err := localdisk.Open(device)
 		must(t, err)
-		defer dev.Close()
+		defer func() { must(t, dev.Close()) }()
 		must(t, h.beginFormatting("pv-1", dev))
 	}
 	mountGlobal := func(t *testing.T, h *Host, device string) {

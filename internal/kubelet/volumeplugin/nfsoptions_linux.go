@@ -46,7 +46,7 @@ func parseNFSOptions(list []string, readOnly bool) (nfsOptions, error) {
 	o := nfsOptions{versions: nfsVersions, port: nfsPort}
 	var version string
 	own, udp := false, false // a port of its own; no connections
-	for _, option := range strings.Split(strings.Join(list, ","), ",") {
+	for option := range strings.SplitSeq(strings.Join(list, ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(option), "=")
 		f, general := mountFlags[name]
 		switch {

@@ -55,8 +55,8 @@ func TestTearDownManyFiles(t *testing.T) {
 
 // endsAfter is a context that ends when it was asked so many times.
 type endsAfter struct {
-	context.Context
-	asks int
+	context.Context //nolint:containedctx // it is a context
+	asks            int
 }
 
 func (e *endsAfter) Err() error {
