@@ -15,9 +15,6 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-//go:fix inline
-func n(v uint64) *uint64 { return new(v) }
-
 var at = metav1.NewTime(time.UnixMilli(1_700_000_000_123))
 
 func figures(nanos, bytes, swap, swapLeft uint64) (*stats.CPUStats, *stats.MemoryStats, *stats.SwapStats) {

@@ -55,9 +55,6 @@ func (w *world) err(part string) error {
 	return w.broken[part]
 }
 
-//go:fix inline
-func n(v uint64) *uint64 { return new(v) }
-
 func (w *world) Pods() []*v1.Pod {
 	return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}}
 }
@@ -106,12 +103,12 @@ func (w *world) AllPods() string          { return "/pods" }
 func (w *world) Free() (statsapi.NodeStats, error) {
 	max, now := int64(1000), int64(10)
 	return statsapi.NodeStats{
-		Memory: &statsapi.MemoryStats{AvailableBytes: n(4000), WorkingSetBytes: n(6000)}, Rlimit: &statsapi.RlimitStats{MaxPID: &max, NumOfRunningProcesses: &now},
+		Memory: &statsapi.MemoryStats{AvailableBytes: new(uint64(4000)), WorkingSetBytes: new(uint64(6000))}, Rlimit: &statsapi.RlimitStats{MaxPID: &max, NumOfRunningProcesses: &now},
 	}, w.err("machine")
 }
 
 func (w *world) Filesystem(path string) (statsapi.FsStats, uint64, error) {
-	return statsapi.FsStats{CapacityBytes: n(100), AvailableBytes: n(60), Inodes: n(10), InodesFree: n(7)}, 1, w.err(path)
+	return statsapi.FsStats{CapacityBytes: new(uint64(100)), AvailableBytes: new(uint64(60)), Inodes: new(uint64(10)), InodesFree: new(uint64(7))}, 1, w.err(path)
 }
 
 func (w *world) Network(process int) ([]statsapi.InterfaceStats, error) {
@@ -147,19 +144,19 @@ func (w *world) ContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStat
 
 func (w *world) LogUsage(context.Context, *v1.Pod) (map[string]statsapi.FsStats, error) {
 	at := metav1.Now()
-	return map[string]statsapi.FsStats{"app": {Time: at, UsedBytes: n(20), InodesUsed: n(2)}, "init": {Time: at, UsedBytes: n(1), InodesUsed: n(1)}}, w.err("logs")
+	return map[string]statsapi.FsStats{"app": {Time: at, UsedBytes: new(uint64(20)), InodesUsed: new(uint64(2))}, "init": {Time: at, UsedBytes: new(uint64(1)), InodesUsed: new(uint64(1))}}, w.err("logs")
 }
 
 func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
 	at := time.Unix(1_650_000_000, 0)
 	usage := func(bytes uint64) podvolumes.Usage {
-		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: new(bytes), InodesUsed: n(4)}
+		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: new(bytes), InodesUsed: new(uint64(4))}
 	}
 	return []podvolumes.Measured{
 		{Name: "scratch", Usage: usage(100), Time: at, Ephemeral: true, Source: "emptyDir"},
 		{Name: "data", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim", Stale: true},
 		{Name: "again", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim"},
-		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: n(7)}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
+		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: new(uint64(7))}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
 	}
 }
 
@@ -377,8 +374,8 @@ func TestRate(t *testing.T) {
 		last, now cpuReading
 		want      *uint64
 	}{
-		"half a core":     {cpuReading{at, 1e9}, cpuReading{at.Add(2 * time.Second), 2e9}, n(5e8)},
-		"idle":            {cpuReading{at, 1e9}, cpuReading{at.Add(time.Second), 1e9}, n(0)},
+		"half a core":     {cpuReading{at, 1e9}, cpuReading{at.Add(2 * time.Second), 2e9}, new(uint64(5e8))},
+		"idle":            {cpuReading{at, 1e9}, cpuReading{at.Add(time.Second), 1e9}, new(uint64(0))},
 		"first":           {cpuReading{}, cpuReading{at, 1e9}, nil},
 		"counter reset":   {cpuReading{at, 5e9}, cpuReading{at.Add(time.Second), 1e9}, nil},
 		"no time between": {cpuReading{at, 1e9}, cpuReading{at, 2e9}, nil},
