@@ -218,11 +218,17 @@ spec:
 
 	step(t, "down with containerd gone for good", func(t *testing.T) {
 		n.t = t
-		if err := os.Remove(note); err != nil {
-			t.Fatal(err)
+		began := filepath.Join(filepath.Dir(note), "began")
+		for _, file := range []string{note, began} {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
 		}
 		n.up()
-		n.running("polite-edge-1")
+		n.eventually("the trap is set", func() error { // what the API says may be of the container before
+			_, err := os.Stat(began)
+			return err
+		})
 		kill(t, n.report().PID)
 		kill(t, n.containerd())
 		if err := os.Remove(filepath.Join(programs, "containerd")); err != nil {

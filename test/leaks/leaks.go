@@ -41,6 +41,10 @@ type Node struct {
 	NetNS string
 }
 
+// imageVolume is where containerd mounts an image for a sandbox: what follows the
+// sandbox's ID is the image's digest.
+var imageVolume = regexp.MustCompile(`(/image-volumes/[0-9a-f]{64})/[0-9a-f]{64}\b`)
+
 // wholeID is a container's or sandbox's ID wherever it stands.
 var wholeID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
@@ -85,7 +89,7 @@ func (l *look) leak(format string, args ...any) {
 
 // check finds path a leak if a pod or a container that it names is not there.
 func (l *look) check(what, path string) {
-	for _, id := range wholeID.FindAllString(path, -1) {
+	for _, id := range wholeID.FindAllString(imageVolume.ReplaceAllString(path, "$1"), -1) {
 		if !l.owners.ids[id] {
 			l.leak("%s %s: no such container", what, path)
 			return
