@@ -3,24 +3,33 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // TestVolumeKinds is what volumes do for pods that run. The parts are
-// independent of each other and share one node.
+// independent of each other and share one node, whose folder shares its mounts as
+// all of a machine does where systemd runs.
 func TestVolumeKinds(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
+	testenv.Need(t, "root")
+	root := sharedFolder(t)
+	n := newNodeIn(t, root)
 	n.up()
 	n.importBusybox()
 	for name, test := range map[string]func(*testing.T, *node){
 		"content follows its objects":       testLiveContent,
 		"mounts are seen on the other side": testPropagation,
 		"parts of volumes":                  testSubPaths,
+		"what a pod leaves mounted":         testLeftMounts,
+		"a claim of the pod's own":          testOwnClaim,
+		"files given to a group":            testGroup,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -29,6 +38,32 @@ func TestVolumeKinds(t *testing.T) {
 			test(t, &sub)
 		})
 	}
+}
+
+// sharedFolder returns a folder that is a mount with shared propagation.
+func sharedFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "holdfast-e2e-") //nolint:usetesting // a node is uninstalled after the test's own clean-up
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := syscall.Mount("", dir, "", syscall.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // cat returns files of a pod, one after the other; what is not there is "none".
@@ -107,18 +142,20 @@ spec:
 // testPropagation mounts on the host below a pod's volume, and in a privileged
 // pod below the same volume, and looks on the other side.
 func testPropagation(t *testing.T, n *node) {
-	dir := t.TempDir()
+	dir := sharedFolder(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(syscall.Mount(dir, dir, "", syscall.MS_BIND, ""))
-	t.Cleanup(func() { must(syscall.Unmount(dir, syscall.MNT_DETACH)) })
-	must(syscall.Mount("", dir, "", syscall.MS_SHARED, ""))
 	for _, name := range []string{"host", "pod"} {
 		must(os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	const unprivileged = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"unprivileged"},"spec":{"containers":[{"name":"c","image":"i",
+		"volumeMounts":[{"name":"v","mountPath":"/v","mountPropagation":"Bidirectional"}]}],"volumes":[{"name":"v","emptyDir":{}}]}}`
+	if out, err := n.tryKubectl(unprivileged, "apply", "-f", "-"); err == nil || !strings.Contains(out, "available only to privileged containers") {
+		t.Errorf("a pod that may mount for the host without privileges: %v, %s", err, out)
 	}
 	n.busyboxPod("propagation", "sleep 1000", `    securityContext: {privileged: true}
     volumeMounts:
@@ -142,6 +179,110 @@ func testPropagation(t *testing.T, n *node) {
 	}
 	must(syscall.Unmount(filepath.Join(dir, "pod"), 0))
 	n.kubectl("delete", "pod", "propagation", "--timeout=60s")
+}
+
+// testLeftMounts has a pod mount something in its volume, where the host has it
+// too, and end without unmounting it. Another volume is mounted there by the runtime.
+func testLeftMounts(t *testing.T, n *node) {
+	n.busyboxPod("leaves", "mkdir /both/own && busybox mount -t tmpfs -o size=64k tmpfs /both/own && touch /both/own/file && sleep 1000", `    securityContext: {privileged: true}
+    volumeMounts:
+    - {name: work, mountPath: /both, mountPropagation: Bidirectional}
+    - {name: other, mountPath: /both/other}
+    - {name: memory, mountPath: /memory, mountPropagation: Bidirectional}
+    - {name: other, mountPath: /memory/other}
+`, "  volumes: [{name: work, emptyDir: {}}, {name: other, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory}}]\n")
+	pod := n.running("leaves")
+	folder := filepath.Join(n.root, "kubelet/pods", string(pod.UID))
+	own := filepath.Join(folder, "volumes/kubernetes.io~empty-dir/work/own/file")
+	n.eventually("its mount is on the host", func() error { _, err := os.Stat(own); return err })
+	n.kubectl("delete", "pod", "leaves", "--timeout=3m")
+	n.eventually("nothing of the pod is left", func() error {
+		if _, err := os.Lstat(folder); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+		return nil
+	})
+}
+
+// localVolume is a PersistentVolume of a class that is a folder of the node.
+func localVolume(name, folder string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: %[1]s
+  local: {path: %[2]q}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [edge-1]}]}]}}
+`, name, folder)
+}
+
+// testOwnClaim gives a pod a volume by a claim that is made for it and goes with it.
+func testOwnClaim(t *testing.T, n *node) {
+	dir := t.TempDir()
+	n.kubectlIn(localVolume("own", dir), "apply", "-f", "-")
+	n.busyboxPod("owner", "echo -n written > /data/file; sleep 1000", "    volumeMounts: [{name: data, mountPath: /data}]\n",
+		"  volumes: [{name: data, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: own, resources: {requests: {storage: 1Gi}}}}}}]\n")
+	pod := n.running("owner")
+	want := fmt.Sprintf("Bound own %s", pod.UID)
+	if got := n.kubectl("get", "pvc", "owner-data", "-o", "jsonpath={.status.phase} {.spec.volumeName} {.metadata.ownerReferences[0].uid}"); got != want {
+		t.Errorf("the claim: got %q, want %q", got, want)
+	}
+	n.eventually("it wrote", func() error {
+		if got, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(got) != "written" {
+			return fmt.Errorf("%q, %w", got, err)
+		}
+		return nil
+	})
+	n.kubectl("delete", "pod", "owner", "--timeout=3m")
+	n.eventually("the claim is gone and its volume released", func() error {
+		if out, err := n.tryKubectl("", "get", "pvc", "owner-data"); err == nil {
+			return errors.New(out)
+		}
+		return wants(n.kubectl("get", "pv", "own", "-o", "jsonpath={.status.phase}"), "Released")
+	})
+	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+		t.Errorf("the volume's data: %v", err)
+	}
+}
+
+// testGroup gives a folder of the host to the fsGroup of pods, one after the other:
+// a policy of OnRootMismatch looks at the top alone, and who may only read changes nothing.
+func testGroup(t *testing.T, n *node) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sub/file")
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	n.kubectlIn(localVolume("group", dir)+`---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: group}
+spec: {accessModes: [ReadWriteOnce], storageClassName: group, resources: {requests: {storage: 1Gi}}}
+`, "apply", "-f", "-")
+	for i, start := range []struct {
+		policy, readOnly, want string
+	}{
+		{"OnRootMismatch", "false", "4711 660 written"},
+		{"OnRootMismatch", "false", "0 600 written"}, // the file alone is another's again
+		{"Always", "true", "0 600 refused"},
+		{"Always", "false", "4711 660 written"},
+	} {
+		if err := errors.Join(os.Chown(file, 0, 0), os.Chmod(file, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("group-", i)
+		n.busyboxPod(name, "sleep 1000", "    volumeMounts: [{name: data, mountPath: /data}]\n", fmt.Sprintf(
+			"  securityContext: {fsGroup: 4711, fsGroupChangePolicy: %s}\n  volumes: [{name: data, persistentVolumeClaim: {claimName: group, readOnly: %s}}]\n", start.policy, start.readOnly))
+		n.running(name)
+		got := n.kubectl("exec", name, "--", "sh", "-c", "busybox stat -c '%g %a' /data/sub/file; touch /data/new 2>/dev/null && echo written || echo refused")
+		if got = strings.Join(strings.Fields(got), " "); got != start.want {
+			t.Errorf("%s, read-only %s: got %q, want %q", start.policy, start.readOnly, got, start.want)
+		}
+		n.kubectl("delete", "pod", name, "--timeout=3m")
+	}
 }
 
 // testSubPaths gives containers parts of volumes: by name, by a variable, and of

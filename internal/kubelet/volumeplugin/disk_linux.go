@@ -191,7 +191,7 @@ func (c commands) Command(name string, args ...string) utilexec.Cmd { return c.c
 
 // releaseDisk unmounts the device of a local PersistentVolume when no pod has it
 // any more. It is nil if there is none.
-func (h *Host) releaseDisk(pv string) error {
+func (h *Host) releaseDisk(ctx context.Context, pv string) error {
 	defer h.locks.lock(volumeKey(pv))()
 	target := h.layout.Disk(pv)
 	isMount, err := mounted(target)
@@ -204,7 +204,8 @@ func (h *Host) releaseDisk(pv string) error {
 			return err
 		}
 	}
-	if err := unmount(target); err != nil {
+	// What a pod mounted in its volume is in this mount of the same disk, too.
+	if err := h.freeing(ctx, target, func() error { return unmount(target) }); err != nil {
 		return err
 	}
 	return os.Remove(target) // it was a mount point and is empty

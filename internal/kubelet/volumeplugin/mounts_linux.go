@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
@@ -106,11 +107,14 @@ func stale(err error) bool {
 
 // bind mounts what fd is open on, which may be a file or a folder, on target.
 func bind(fd int, target string) error {
-	if err := unix.Mount(filepath.Join("/proc/self/fd", fmt.Sprint(fd)), target, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(byFD(fd), target, "", unix.MS_BIND, ""); err != nil {
 		return &fs.PathError{Op: "bind", Path: target, Err: err}
 	}
 	return nil
 }
+
+// byFD returns a path that leads to what fd is open on, whatever its name is now.
+func byFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // detach unmounts path at once from everybody's sight; whoever uses it keeps it.
 func detach(path string) error {

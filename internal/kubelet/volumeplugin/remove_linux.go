@@ -119,6 +119,13 @@ func immutable(path string) error {
 	return fmt.Errorf("%s cannot be removed, it or its folder is immutable or append-only: take that away (chattr -i -a), and it is removed: %w", path, fs.ErrPermission)
 }
 
-func stillMounted(path string) error {
-	return fmt.Errorf("something is still mounted on %s: unmount it, and the folder is removed", path)
+// stillMounted is the error for what something is mounted on; it matches EBUSY.
+func stillMounted(path string) error { return &mountedError{path} }
+
+type mountedError struct{ path string }
+
+func (e *mountedError) Error() string {
+	return fmt.Sprintf("something is still mounted on %s: unmount it, and the folder is removed", e.path)
 }
+
+func (e *mountedError) Is(target error) bool { return target == unix.EBUSY }

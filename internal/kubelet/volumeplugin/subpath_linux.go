@@ -201,7 +201,7 @@ func (h *Host) CleanSubPaths(ctx context.Context, uid types.UID) error {
 	}
 	var errs []error
 	for _, target := range targets {
-		errs = append(errs, unmount(target))
+		errs = append(errs, h.freeing(ctx, target, func() error { return unmount(target) }))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("unmount the subPaths of pod %s: %w", uid, err)

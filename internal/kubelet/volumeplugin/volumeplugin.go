@@ -6,8 +6,8 @@
 // for the devices of those: a blank one is formatted, and a filesystem is checked
 // before it is mounted.
 // No operation follows a link that a pod could have planted, and no removal
-// crosses a mount point: a volume that something is still mounted in is
-// refused, not emptied. SetUp and TearDown may be repeated, also after a crash
+// crosses a mount point: what a pod left mounted in its volume is unmounted, with all
+// that it holds, and what is mounted elsewhere in a pod's folder keeps that. SetUp and TearDown may be repeated, also after a crash
 // between any two of their steps.
 //
 // Calls for different pods may run at once; calls for one pod must not. System
@@ -105,8 +105,9 @@ func (h *Host) SetUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 }
 
 // TearDown unmounts a volume and removes its folder with what the pod wrote
-// there. The data of a hostPath or local volume is not the pod's and stays. It
-// is nil if the volume is gone already.
+// there. The data of a hostPath or local volume is not the pod's and stays, and so
+// does what is in a mount that the pod left in the volume. No container of the pod
+// may run. It is nil if the volume is gone already.
 func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,27 +118,12 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 	if id.Kind == podvolumes.HostPath {
 		return nil
 	}
-	dir := h.layout.Volume(uid, id)
 	var err error
-	switch {
-	case id.Kind == podvolumes.NFS:
-		err = unmountNFS(ctx, dir, h.nfsPatience)
-	case !id.Block:
-		err = unmount(dir)
-	}
-	switch {
-	case err != nil:
-	case id.Block:
+	if id.Block {
 		err = h.tearDownBlock(uid, id)
-	case id.Kind == podvolumes.Local:
-		// While the pod's folder is there, the next process tries this again.
-		if err = h.releaseDisk(id.Dir); err == nil {
-			err = removeEmpty(dir)
-		}
-	case id.Kind == podvolumes.NFS:
-		err = removeEmpty(dir)
-	default:
-		err = removeTree(ctx, dir)
+	} else {
+		dir := h.layout.Volume(uid, id)
+		err = h.freeing(ctx, dir, func() error { return h.tearDown(ctx, dir, id) })
 	}
 	if err == nil {
 		err = removeTree(ctx, filepath.Dir(h.layout.Ready(uid, id)))
@@ -146,6 +132,31 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 		return fmt.Errorf("tear down volume %s of kind %s: %w", id.Dir, id.Kind, err)
 	}
 	return nil
+}
+
+// tearDown unmounts a volume on dir and removes that.
+func (h *Host) tearDown(ctx context.Context, dir string, id podvolumes.ID) error {
+	var err error
+	if id.Kind == podvolumes.NFS {
+		err = unmountNFS(ctx, dir, h.nfsPatience)
+	} else {
+		err = unmount(dir)
+	}
+	if err != nil {
+		return err
+	}
+	switch id.Kind {
+	case podvolumes.Local:
+		// While the pod's folder is there, the next process tries this again.
+		if err := h.releaseDisk(ctx, id.Dir); err != nil {
+			return err
+		}
+		return removeEmpty(dir)
+	case podvolumes.NFS:
+		return removeEmpty(dir)
+	default:
+		return removeTree(ctx, dir)
+	}
 }
 
 // RemovePod removes the folder of a pod whose volumes are gone. It refuses,
