@@ -37,7 +37,7 @@ func run(t *testing.T, name string, args ...string) string {
 
 // What real tools write is found, by the name that blkid has for it.
 func TestScanAsBlkid(t *testing.T) {
-	tools := [][]string{{"mkfs.ext2", "-q"}, {"mkfs.ext3", "-q"}, {"mkfs.ext4", "-q"}, {"mkfs.xfs", "-q"}, {"mkswap"}, {"mkfs.minix"}}
+	tools := [][]string{{"mkfs.ext2", "-q"}, {"mkfs.ext3", "-q"}, {"mkfs.ext4", "-q"}, {"mkfs.xfs", "-q"}, {"mkfs.btrfs", "-q"}, {"mkswap"}, {"mkfs.minix"}}
 	for _, tool := range tools {
 		t.Run(tool[0], func(t *testing.T) {
 			path := testenv.LoopDevice(t, 320<<20)

@@ -27,6 +27,7 @@ func capabilities() map[string]func() error {
 		},
 		"nfs":          func() error { return contains("/proc/filesystems", "\tnfs4\n") },
 		"projectquota": func() error { _, err := quotaDirs(); return err },
+		"sysresource":  sysResource,
 		"systemd": func() error {
 			_, err := os.Stat("/run/systemd/system")
 			return err
@@ -50,6 +51,19 @@ func cgroup2() error {
 	}
 	if stat.Type != unix.CGROUP2_SUPER_MAGIC {
 		return errors.New("/sys/fs/cgroup is not of version 2")
+	}
+	return nil
+}
+
+// sysResource wants CAP_SYS_RESOURCE, which root has unless it is in a container.
+func sysResource() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	if data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) == 0 {
+		return errors.New("this process lacks CAP_SYS_RESOURCE")
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type image struct {
 // The rest is busybox.
 var hostPrograms = []string{
 	"iptables", "iptables-restore", "iptables-save", "mkfs.ext4", "mkfs.xfs",
+	"blkid", "fsck", "fsck.ext4", "resize2fs",
 }
 
 // modules lists the folders of kernel modules that a node or a test may need.

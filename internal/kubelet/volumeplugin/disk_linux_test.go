@@ -64,7 +64,7 @@ func fsOn(t *testing.T, device string) string {
 // A blank device is formatted once, serves every pod of its claim, keeps its
 // data, and is mounted nowhere when the last pod has gone.
 func TestDisk(t *testing.T) {
-	for _, fsType := range []string{"", "ext3", "ext4", "xfs"} {
+	for _, fsType := range []string{"", "ext3", "ext4", "xfs", "btrfs"} {
 		t.Run("fsType "+fsType, func(t *testing.T) {
 			h, device := newDiskHost(t, 320<<20)
 			v := onDisk("pv-1", device)

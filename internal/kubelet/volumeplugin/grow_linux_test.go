@@ -17,15 +17,25 @@ func grow(t *testing.T, device string, size int64) {
 	t.Helper()
 	backing := strings.TrimSpace(content(t, "/sys/block/"+filepath.Base(device)+"/loop/backing_file"))
 	must(t, os.Truncate(backing, size))
-	tool(t, "losetup", "--set-capacity", device)
+	loop, err := os.Open(device)
+	must(t, err)
+	defer loop.Close()
+	must(t, unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_SET_CAPACITY, 0))
 }
 
-// TestGrow needs xfs here: the kernel lets only who has CAP_SYS_RESOURCE grow an
-// ext4 that is mounted.
-func TestGrow(t *testing.T) {
+// fsSize returns how many bytes the filesystem at path holds.
+func fsSize(t *testing.T, path string) uint64 {
+	t.Helper()
+	var stat unix.Statfs_t
+	must(t, unix.Statfs(path, &stat))
+	return stat.Blocks * uint64(stat.Bsize)
+}
+
+// testGrow has the filesystem on a device grow with it, under its pod.
+func testGrow(t *testing.T, fsType string) {
 	h, device := newDiskHost(t, 320<<20)
 	v := onDisk("pv-1", device)
-	v.FSType = "xfs"
+	v.FSType = fsType
 	growTo := func(size int64) error {
 		t.Helper()
 		v.PodUID, v.GrowTo = uid, size
@@ -37,13 +47,7 @@ func TestGrow(t *testing.T) {
 	path, err := setUpFor(t, h, uid, v)
 	must(t, err)
 	write(t, filepath.Join(path, "file"), "data")
-	size := func() uint64 {
-		t.Helper()
-		var stat unix.Statfs_t
-		must(t, unix.Statfs(path, &stat))
-		return stat.Blocks * uint64(stat.Bsize)
-	}
-	before := size()
+	before := fsSize(t, path)
 	if err := growTo(400 << 20); !errors.Is(err, podvolumes.ErrCannotGrow) || !strings.Contains(err.Error(), "has 335544320 bytes, and 419430400 are wanted") {
 		t.Errorf("a device that is too small: %v", err)
 	}
@@ -51,17 +55,30 @@ func TestGrow(t *testing.T) {
 	for range 2 {
 		must(t, growTo(400<<20))
 	}
-	if got := size(); got < before+70<<20 {
+	if got := fsSize(t, path); got < before+70<<20 {
 		t.Errorf("it has %d bytes, and had %d", got, before)
 	}
 	if got := content(t, filepath.Join(path, "file")); got != "data" {
 		t.Errorf("the file holds %q", got)
 	}
+}
 
-	v.HostPath = t.TempDir()
-	must(t, growTo(1<<40))
+// TestGrow has no ext4: the kernel lets only who has CAP_SYS_RESOURCE grow one
+// that is mounted. See TestGrowExt4.
+func TestGrow(t *testing.T) {
+	for _, fsType := range []string{"xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) { testGrow(t, fsType) })
+	}
+}
+
+// A folder is as large as its disk, and other kinds cannot grow.
+func TestGrowNothing(t *testing.T) {
+	h := newHost(t)
+	v := onDisk("pv-1", t.TempDir())
+	v.PodUID, v.GrowTo = uid, 1<<40
+	must(t, h.Grow(t.Context(), &v))
 	v.Kind = podvolumes.HostPath
-	if err := growTo(1); !errors.Is(err, podvolumes.ErrCannotGrow) {
+	if err := h.Grow(t.Context(), &v); !errors.Is(err, podvolumes.ErrCannotGrow) {
 		t.Errorf("hostPath: %v", err)
 	}
 }
