@@ -26,7 +26,7 @@ func (k *Kubelet) wireVolumes() {
 	host := volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: log.With("part", "volumeplugin"), Events: k.events})
 	k.csi = csi.New(csi.Config{
 		Dir: k.cfg.Dir, Node: k.cfg.NodeName, Objects: k.objects, Log: log.With("part", "csi"),
-		SetGroup: host.SetGroup, Changed: k.csiDriversChanged,
+		SetGroup: host.SetGroup, Unmap: host.Unmap, Changed: k.csiDriversChanged,
 	})
 	k.csiNode = csinode.New(csinode.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), CSINodes: k.cfg.Client.StorageV1().CSINodes(),
@@ -43,9 +43,9 @@ func (k *Kubelet) wireVolumes() {
 		Host: func() podvolumes.Host {
 			return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels(), Attaches: k.csi.Attaches}
 		},
-		Grower: volumeGrower{volumeexpand.New(volumeexpand.Config{
-			Grow: host.Grow, Claims: k.cfg.Client.CoreV1(), Events: k.events, Log: log.With("part", "volumeexpand"),
-		})},
+		Grower: volumeexpand.New(volumeexpand.Config{
+			Grow: mounts.Grow, Claims: k.cfg.Client.CoreV1(), Events: k.events, Log: log.With("part", "volumeexpand"),
+		}),
 		Reported: k.reported, InUseChanged: k.node.Poke,
 	})
 }
@@ -90,6 +90,14 @@ func (h volumeHost) TearDown(ctx context.Context, uid types.UID, id podvolumes.I
 	return h.Host.TearDown(ctx, uid, id)
 }
 
+// Grow makes a volume as large as its PersistentVolume.
+func (h volumeHost) Grow(ctx context.Context, v *podvolumes.Volume) error {
+	if v.Kind == podvolumes.CSI {
+		return h.csi.Grow(ctx, v)
+	}
+	return h.Host.Grow(ctx, v)
+}
+
 // Found returns every volume that is on this machine.
 func (h volumeHost) Found(ctx context.Context) ([]podvolumes.Found, error) {
 	found, err := h.Host.Found(ctx)
@@ -99,18 +107,6 @@ func (h volumeHost) Found(ctx context.Context) ([]podvolumes.Found, error) {
 		}
 	}
 	return found, err
-}
-
-// volumeGrower has volumes grown that the node grows itself; those of drivers stay
-// as they are.
-type volumeGrower struct{ *volumeexpand.Expander }
-
-// Grow makes a volume as large as its claim says.
-func (g volumeGrower) Grow(ctx context.Context, v *podvolumes.Volume) error {
-	if v.Kind == podvolumes.CSI {
-		return nil
-	}
-	return g.Expander.Grow(ctx, v)
 }
 
 // csiHandler passes the drivers that register to who uses them.

@@ -38,6 +38,8 @@ type Config struct {
 	// Mount has volumes really mounted, for which the test must be root. Without,
 	// they are empty folders.
 	Mount bool
+	// Offline has volumes grow only while no pod has them.
+	Offline bool
 }
 
 // A Driver is one that runs.

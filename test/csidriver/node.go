@@ -140,6 +140,12 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeReq
 	if !d.users[r.GetVolumeId()][r.GetVolumePath()] && d.staged[r.GetVolumeId()] != r.GetVolumePath() {
 		return nil, d.refuse("%s is to grow at %s, where it is not", r.GetVolumeId(), r.GetVolumePath())
 	}
+	if at := d.staged[r.GetVolumeId()]; at != r.GetStagingTargetPath() {
+		return nil, d.refuse("%s is to grow from %q, and staged at %q", r.GetVolumeId(), r.GetStagingTargetPath(), at)
+	}
+	if d.cfg.Offline && len(d.users[r.GetVolumeId()]) > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s is in use", r.GetVolumeId())
+	}
 	d.sizes[r.GetVolumeId()] = r.GetCapacityRange().GetRequiredBytes()
 	return &spec.NodeExpandVolumeResponse{CapacityBytes: d.sizes[r.GetVolumeId()]}, nil
 }

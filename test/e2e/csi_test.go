@@ -70,30 +70,97 @@ func TestCSI(t *testing.T) {
 		return wants(n.kubectl("get", "csinode", n.name, "-o", "jsonpath={.spec.drivers[*].nodeID}"), "node-of-disks.example.com")
 	})
 
+	n.csiGrow(disks)
+	device := n.csiDevice(disks)
+
 	// The next agent finds what there is, and asks for nothing.
-	before := containers(n.pod("one")) + containers(n.pod("two"))
+	names := []string{"one", "two", "raw"}
+	containersNow := func() (all string) {
+		for _, name := range names {
+			n.running(name)
+			all += containers(n.pod(name)) + "\n"
+		}
+		return all
+	}
+	before := containersNow()
 	disks.Forget()
 	kill(t, n.report().PID)
 	n.up()
-	n.running("one")
-	n.running("two")
-	if after := containers(n.pod("one")) + containers(n.pod("two")); after != before {
+	if after := containersNow(); after != before {
 		t.Errorf("containers are others:\n%s\n%s", before, after)
 	}
 	if calls := disks.Calls("NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"); len(calls) > 0 {
 		t.Errorf("the driver was called: %v", calls)
 	}
-	n.kubectl("delete", "pod", "one", "two", "--wait=false")
+	n.kubectl("delete", "pod", "one", "two", "raw", "--wait=false")
 	n.eventually("the driver has unstaged the volume", func() error {
 		if left := disks.Left(); len(left) > 0 {
 			return errors.New(strings.Join(left, ", "))
 		}
 		return nil
 	})
+	if got, err := os.ReadFile(device); err != nil || !strings.HasPrefix(string(got), "hello") {
+		t.Errorf("the device does not hold what the pod wrote: %v", err)
+	}
 	n.csiAttach(csiDriver(t, "far.example.com"))
 	if broken := disks.Broken(); len(broken) > 0 {
 		t.Errorf("rules were broken: %q", broken)
 	}
+}
+
+// csiGrow has a volume grow while two pods have it. Who says that it is the node's
+// turn is the test, in place of the driver's own resizer.
+func (n *node) csiGrow(disks *csidriver.Driver) {
+	n.t.Helper()
+	n.kubectl("patch", "pv", "disk", "--type=merge", "-p", `{"spec":{"capacity":{"storage":"2Gi"}}}`)
+	n.kubectl("patch", "pvc", "disk", "--subresource=status", "--type=merge", "-p", `{"status":{"allocatedResources":{"storage":"2Gi"},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}`)
+	n.eventually("the claim says that the volume has grown", func() error {
+		out := n.kubectl("get", "pvc", "disk", "-o", "jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses}")
+		if out != "2Gi " {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if got := disks.Size("handle-disk"); got != 2<<30 {
+		n.t.Errorf("the driver has grown it to %d bytes", got)
+	}
+}
+
+const csiDeviceObjects = `apiVersion: v1
+kind: PersistentVolume
+metadata: {name: raw}
+spec:
+  capacity: {storage: 1Mi}
+  volumeMode: Block
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: ""
+  claimRef: {namespace: default, name: raw}
+  csi: {driver: disks.example.com, volumeHandle: handle-raw}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw, namespace: default}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeMode: Block
+  storageClassName: ""
+  volumeName: raw
+  resources: {requests: {storage: 1Mi}}
+`
+
+// csiDevice has a pod write to a device of a driver, and returns the device.
+func (n *node) csiDevice(disks *csidriver.Driver) string {
+	n.t.Helper()
+	device := testenv.LoopDevice(n.t, 1<<20)
+	if err := os.Symlink(device, disks.Data("handle-raw")); err != nil {
+		n.t.Fatal(err)
+	}
+	n.kubectlIn(csiDeviceObjects, "apply", "-f", "-")
+	n.busyboxPod("raw", "echo hello > /dev/disk && sync && echo written; sleep 1000", "    volumeDevices: [{name: d, devicePath: /dev/disk}]\n", "  volumes: [{name: d, persistentVolumeClaim: {claimName: raw}}]\n")
+	n.running("raw")
+	n.eventually("the pod has written to its device", func() error { return wants(n.kubectl("logs", "raw"), "written") })
+	return device
 }
 
 // csiAttach has a volume attached before its pod gets it. Who attaches it is the

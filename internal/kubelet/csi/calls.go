@@ -94,6 +94,10 @@ func (d *driver) groups() bool { return d.can[spec.NodeServiceCapability_RPC_VOL
 // capability is how a volume is asked for.
 func (d *driver) capability(v *podvolumes.Volume) *spec.VolumeCapability {
 	out := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: d.accessMode(v.CSI.AccessMode())}}
+	if v.Block {
+		out.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
+		return out
+	}
 	mount := &spec.VolumeCapability_MountVolume{FsType: v.CSI.FSType, MountFlags: v.MountOptions}
 	if v.FSGroup != nil && d.groups() {
 		mount.VolumeMountGroup = strconv.FormatInt(*v.FSGroup, 10)

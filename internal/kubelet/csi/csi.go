@@ -8,6 +8,8 @@
 //	SetUp     note who wants it ─► stage, if nobody has ─► publish ─► group ─► mark
 //	TearDown  unpublish ─► unstage, if no other pod has a note ─► forget the note
 //
+// A raw device goes the same way, and its pod has a link to it.
+//
 // A note comes before the first call that it is about and goes after the last,
 // so that whoever starts after a crash, between any two steps, knows what may
 // be there; the calls may be repeated, which the interface demands of drivers.
@@ -28,6 +30,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
@@ -53,6 +56,8 @@ type Config struct {
 
 	// SetGroup gives the tree at path to the volume's group, by its policy.
 	SetGroup func(ctx context.Context, path string, v *podvolumes.Volume) error
+	// Unmap undoes how an upstream kubelet holds the device of a pod's volume.
+	Unmap func(uid types.UID, id podvolumes.ID) error
 	// Changed is called when Drivers has changed. It must not block.
 	Changed func()
 
@@ -76,7 +81,8 @@ type Host struct {
 	mu struct {
 		sync.Mutex
 		drivers map[string]*driver // by name
-		staged  map[volume]bool    // by this process: they need not be staged again
+		staged  map[string]bool    // by path; by this process: they need not be staged again
+		grown   map[volume]int64   // bytes to which this process had them grown when they were staged
 		done    map[string]bool    // targets that this process published or looked at
 		attach  map[string]bool    // by driver: what its CSIDriver said last
 		locks   map[volume]*lock
@@ -97,7 +103,8 @@ type lock struct {
 func New(cfg Config) *Host {
 	h := &Host{cfg: cfg.withDefaults(), layout: layout{podvolumes.Layout(cfg.Dir)}}
 	h.mu.drivers = map[string]*driver{}
-	h.mu.staged = map[volume]bool{}
+	h.mu.staged = map[string]bool{}
+	h.mu.grown = map[volume]int64{}
 	h.mu.done = map[string]bool{}
 	h.mu.attach = map[string]bool{}
 	h.mu.locks = map[volume]*lock{}

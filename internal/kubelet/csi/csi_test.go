@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -359,12 +360,19 @@ func TestFailed(t *testing.T) {
 // nothing.
 func TestKilled(t *testing.T) {
 	calls := []string{"NodeStageVolume", "NodePublishVolume", "SetGroup", "NodeUnpublishVolume", "NodeUnstageVolume"}
+	t.Run("filesystem", func(t *testing.T) { killed(t, persistent, calls) })
+	t.Run("device", func(t *testing.T) {
+		killed(t, raw, slices.DeleteFunc(calls, func(call string) bool { return call == "SetGroup" }))
+	})
+}
+
+func killed(t *testing.T, volume func(pod, pv string) *podvolumes.Volume, calls []string) {
 	for _, call := range calls {
 		for _, when := range []string{"before", "after"} {
 			for _, then := range []string{"up", "down"} {
 				t.Run(call+" "+when+" "+then, func(t *testing.T) {
 					w := start(t, nil)
-					v, other := persistent("a", "pv"), persistent("b", "pv2")
+					v, other := volume("a", "pv"), volume("b", "pv2")
 					v.FSGroup = new(int64(2000))
 					w.setUp(other)
 					if strings.HasPrefix(call, "NodeUn") {

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"os"
+	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
@@ -9,8 +10,8 @@ import (
 // Found completes what was found of a volume on disk, whoever made it: where it
 // is, by which name its pod has it, and whether the pod can go on with it.
 func (h *Host) Found(f podvolumes.Found) podvolumes.Found {
-	f.Path, f.Name, f.Complete = h.layout.target(f.PodUID, f.ID), "", false
-	r, err := readRecord(h.layout.Volume(f.PodUID, f.ID))
+	f.Path, f.Name, f.Complete = h.layout.place(f.PodUID, f.ID), "", false
+	r, err := readRecord(h.layout.record(f.PodUID, f.ID))
 	if err != nil {
 		return f // TearDown tells why
 	}
@@ -26,8 +27,8 @@ func (h *Host) Found(f podvolumes.Found) podvolumes.Found {
 	if err != nil {
 		return f // not all was done, or upstream did it
 	}
-	f.Name = string(mark)
-	isMount, err := mounted(f.Path)
+	f.Name, f.ReadOnly = strings.CutSuffix(string(mark), readOnlyNote)
+	isMount, err := mounted(h.layout.target(f.PodUID, f.ID))
 	f.Complete = err == nil && isMount
 	return f
 }

@@ -39,7 +39,7 @@ func (h *Host) setUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 		return "", fmt.Errorf("wait for another pod's use of it: %w", err)
 	}
 	defer unlock()
-	target := h.layout.target(v.PodUID, v.ID)
+	target, place := h.layout.target(v.PodUID, v.ID), h.layout.place(v.PodUID, v.ID)
 	done, err := h.isDone(target, v)
 	if err != nil {
 		return "", err
@@ -47,7 +47,7 @@ func (h *Host) setUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 	want, err := h.settings(ctx, v.CSI.Driver)
 	switch {
 	case done && (err != nil || !want.republish):
-		return target, nil // whatever the API says, the pod has it
+		return place, nil // whatever the API says, the pod has it
 	case err != nil:
 		return "", err
 	}
@@ -66,7 +66,7 @@ func (h *Host) setUp(ctx context.Context, v *podvolumes.Volume) (string, error) 
 	if err := job.run(ctx, vol); err != nil {
 		return "", err
 	}
-	return target, nil
+	return place, nil
 }
 
 // isDone reports whether all steps for a pod's volume have been done. The mark
@@ -150,24 +150,12 @@ type job struct {
 }
 
 func (j *job) run(ctx context.Context, vol volume) error {
-	dir := filepath.Dir(j.target)
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return err
-	}
-	mode := storagev1.VolumeLifecyclePersistent
-	if j.v.CSI.Ephemeral {
-		mode = storagev1.VolumeLifecycleEphemeral
-	}
-	r := record{
-		Spec: j.v.Dir, Handle: vol.handle, Driver: vol.driver, Node: j.h.cfg.Node, Mode: string(mode),
-		Attachment: podvolumes.CSIAttachment(vol.handle, vol.driver, j.h.cfg.Node),
-	}
-	if err := r.write(dir); err != nil {
+	if err := j.noteUser(vol); err != nil {
 		return err
 	}
 	staging := ""
 	if j.d.stages() && !j.v.CSI.Ephemeral {
-		staging = j.h.layout.staging(vol)
+		staging = j.h.layout.staging(vol, j.v.ID)
 		if err := j.stage(ctx, vol, staging); err != nil {
 			return err
 		}
@@ -186,6 +174,45 @@ func (j *job) run(ctx context.Context, vol volume) error {
 	return j.mark()
 }
 
+// noteUser says on disk that the pod is about to have the volume.
+func (j *job) noteUser(vol volume) error {
+	dir := j.h.layout.record(j.v.PodUID, j.v.ID)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	r := record{
+		Spec: j.v.Dir, Handle: vol.handle, Driver: vol.driver, Node: j.h.cfg.Node,
+		Attachment: podvolumes.CSIAttachment(vol.handle, vol.driver, j.h.cfg.Node),
+	}
+	switch {
+	case j.v.CSI.Ephemeral:
+		r.Mode = string(storagev1.VolumeLifecycleEphemeral)
+	case !j.v.Block: // upstream does not say it of devices
+		r.Mode = string(storagev1.VolumeLifecyclePersistent)
+	}
+	if err := r.write(dir); err != nil {
+		return err
+	}
+	if !j.v.Block {
+		return nil
+	}
+	return link(j.target, j.h.layout.Volume(j.v.PodUID, j.v.ID))
+}
+
+// link makes a link to target at path, unless it is there.
+func link(target, path string) error {
+	if to, err := os.Readlink(path); err == nil && to == target {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !notThere(err) {
+		return err
+	}
+	return os.Symlink(target, path)
+}
+
 // forget undoes what a volume that its driver has refused for good left: there is
 // nothing to unpublish, and the driver may be away when the pod goes.
 func (j *job) forget(staging string, err error) error {
@@ -195,13 +222,20 @@ func (j *job) forget(staging string, err error) error {
 	return j.h.removeNotes(j.v.PodUID, j.v.ID)
 }
 
+// readOnlyNote ends the mark of a volume that containers may only read.
+const readOnlyNote = "\nro"
+
 // mark says that the pod has its volume, and by which name.
 func (j *job) mark() error {
 	path := j.h.layout.Ready(j.v.PodUID, j.v.ID)
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(path, []byte(j.v.Name), 0o600); err != nil {
+	note := j.v.Name
+	if j.v.ReadOnly {
+		note += readOnlyNote
+	}
+	if err := atomicfile.Write(path, []byte(note), 0o600); err != nil {
 		return err
 	}
 	j.h.note(j.target, true)
@@ -212,7 +246,7 @@ func (j *job) mark() error {
 func (j *job) stage(ctx context.Context, vol volume, dir string) error {
 	h := j.h
 	h.mu.Lock()
-	done := h.mu.staged[vol]
+	done := h.mu.staged[dir]
 	h.mu.Unlock()
 	if done {
 		return nil
@@ -224,9 +258,10 @@ func (j *job) stage(ctx context.Context, vol volume, dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return err
 	}
-	r := record{Handle: vol.handle, Driver: vol.driver}
-	if err := r.write(filepath.Dir(dir)); err != nil {
-		return err
+	if r := (record{Handle: vol.handle, Driver: vol.driver}); !j.v.Block {
+		if err := r.write(filepath.Dir(dir)); err != nil {
+			return err
+		}
 	}
 	err = h.call(ctx, j.d, "NodeStageVolume", func(ctx context.Context, c spec.NodeClient) error {
 		_, err := c.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
@@ -238,8 +273,11 @@ func (j *job) stage(ctx context.Context, vol volume, dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := j.growStaged(ctx, vol, dir); err != nil {
+		return err
+	}
 	h.mu.Lock()
-	h.mu.staged[vol] = true
+	h.mu.staged[dir] = true
 	h.mu.Unlock()
 	return nil
 }
@@ -252,6 +290,9 @@ func (j *job) publish(ctx context.Context, staging string) error {
 	}
 	about, err := j.h.context(ctx, j.v, j.want, secrets)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(j.target), dirMode); err != nil {
 		return err
 	}
 	return j.h.call(ctx, j.d, "NodePublishVolume", func(ctx context.Context, c spec.NodeClient) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +24,7 @@ func (h *Host) Stats(ctx context.Context, uid types.UID, id podvolumes.ID) (byte
 		return nil, nil, err
 	}
 	target := h.layout.target(uid, id)
-	r, err := readRecord(filepath.Dir(target))
+	r, err := readRecord(h.layout.record(uid, id))
 	if err != nil {
 		return nil, nil, err
 	}

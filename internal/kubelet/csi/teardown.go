@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,9 +28,8 @@ func (h *Host) TearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 
 func (h *Host) tearDown(ctx context.Context, uid types.UID, id podvolumes.ID) error {
 	target := h.layout.target(uid, id)
-	dir := filepath.Dir(target)
 	h.note(target, false)
-	r, err := readRecord(dir)
+	r, err := readRecord(h.layout.record(uid, id))
 	switch {
 	case notThere(err):
 		// Nothing was ever asked for, or all is undone but these.
@@ -50,6 +50,11 @@ func (h *Host) tearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 	if err != nil {
 		return err
 	}
+	if id.Block {
+		if err := h.cfg.Unmap(uid, id); err != nil {
+			return err
+		}
+	}
 	err = h.call(ctx, d, "NodeUnpublishVolume", func(ctx context.Context, c spec.NodeClient) error {
 		_, err := c.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: vol.handle, TargetPath: target})
 		return err
@@ -61,36 +66,36 @@ func (h *Host) tearDown(ctx context.Context, uid types.UID, id podvolumes.ID) er
 		return err
 	}
 	if !r.ephemeral() {
-		if err := h.unstage(ctx, d, vol, dir); err != nil {
+		if err := h.unstage(ctx, d, vol, uid, id); err != nil {
 			return err
 		}
 	}
 	return h.removeNotes(uid, id)
 }
 
-// removeNotes removes the mark, then the record, then their folders.
+// removeNotes removes what says that a pod has a volume: the mark, then the record
+// or the link.
 func (h *Host) removeNotes(uid types.UID, id podvolumes.ID) error {
-	ready, dir := h.layout.Ready(uid, id), h.layout.Volume(uid, id)
-	for _, path := range []string{ready, filepath.Dir(ready), filepath.Join(dir, recordName), dir} {
-		if err := os.Remove(path); err != nil && !notThere(err) {
-			return err
-		}
+	ready, place := h.layout.Ready(uid, id), h.layout.Volume(uid, id)
+	if id.Block {
+		return remove(ready, filepath.Dir(ready), place)
 	}
-	return nil
+	return remove(ready, filepath.Dir(ready), filepath.Join(place, recordName), place)
 }
 
-// unstage takes a volume off the node unless a pod other than the one whose
-// record is in dir has it.
-func (h *Host) unstage(ctx context.Context, d *driver, vol volume, dir string) error {
-	staging := h.layout.staging(vol)
-	if _, err := os.Lstat(filepath.Dir(staging)); notThere(err) {
-		return nil
+// unstage takes a volume off the node unless a pod has it other than the one with
+// this UID.
+func (h *Host) unstage(ctx context.Context, d *driver, vol volume, uid types.UID, id podvolumes.ID) error {
+	staging := h.layout.staging(vol, id)
+	above := filepath.Dir(staging)
+	if !isThere(above) && !id.Block {
+		return nil // and of a raw device, the record remains
 	}
-	others, err := h.others(vol, dir)
+	others, err := h.others(vol, uid, id)
 	if err != nil || others {
 		return err
 	}
-	if d.stages() {
+	if d.stages() && (!id.Block || isThere(staging)) {
 		err := h.call(ctx, d, "NodeUnstageVolume", func(ctx context.Context, c spec.NodeClient) error {
 			_, err := c.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: vol.handle, StagingTargetPath: staging})
 			return err
@@ -100,12 +105,27 @@ func (h *Host) unstage(ctx context.Context, d *driver, vol volume, dir string) e
 		}
 	}
 	h.mu.Lock()
-	delete(h.mu.staged, vol)
+	delete(h.mu.staged, staging)
+	delete(h.mu.grown, vol)
 	h.mu.Unlock()
 	if err := removeTarget(staging); err != nil {
 		return err
 	}
-	for _, path := range []string{filepath.Join(filepath.Dir(staging), recordName), filepath.Dir(staging)} {
+	if !id.Block {
+		return remove(filepath.Join(above, recordName), above)
+	}
+	record := h.layout.record(uid, id)
+	return remove(filepath.Dir(h.layout.target(uid, id)), filepath.Join(record, recordName), record, h.layout.DeviceMap(id), filepath.Dir(record))
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !notThere(err)
+}
+
+// remove removes files and empty folders that are there, in order.
+func remove(paths ...string) error {
+	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !notThere(err) {
 			return err
 		}
@@ -113,15 +133,17 @@ func (h *Host) unstage(ctx context.Context, d *driver, vol volume, dir string) e
 	return nil
 }
 
-// others reports whether a pod has a volume, other than the one whose record is
-// in dir.
-func (h *Host) others(vol volume, dir string) (bool, error) {
+// others reports whether a pod has a volume, other than the one with this UID.
+func (h *Host) others(vol volume, uid types.UID, id podvolumes.ID) (bool, error) {
+	if id.Block {
+		return h.othersOfDevice(uid, id)
+	}
 	dirs, err := filepath.Glob(filepath.Join(h.layout.Pods(), "*", "volumes", string(podvolumes.CSI), "*"))
 	if err != nil {
 		return false, err
 	}
 	for _, other := range dirs {
-		if other == dir {
+		if other == h.layout.Volume(uid, id) {
 			continue
 		}
 		r, err := readRecord(other)
@@ -137,6 +159,15 @@ func (h *Host) others(vol volume, dir string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// othersOfDevice is others for a raw device: those that have a link, and those to
+// which an upstream kubelet published it and removed the link.
+func (h *Host) othersOfDevice(uid types.UID, id podvolumes.ID) (bool, error) {
+	links, err := filepath.Glob(h.layout.Volume("*", id))
+	targets, targetErr := filepath.Glob(h.layout.target("*", id))
+	own := []string{h.layout.Volume(uid, id), h.layout.target(uid, id)}
+	return slices.ContainsFunc(slices.Concat(links, targets), func(path string) bool { return !slices.Contains(own, path) }), errors.Join(err, targetErr)
 }
 
 // removeTarget removes what a driver may have left of a target: drivers are to

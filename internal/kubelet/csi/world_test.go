@@ -25,6 +25,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeplugin"
 	"github.com/holdfast-dev/holdfast/test/csidriver"
 )
 
@@ -127,6 +128,7 @@ func (w *world) restart() {
 	w.t.Helper()
 	w.host = csi.New(csi.Config{
 		Dir: w.dir, Node: "n1", Objects: w.api, Log: slog.New(slog.DiscardHandler), Timeout: time.Minute,
+		Unmap: volumeplugin.New(volumeplugin.Config{Dir: w.dir, Log: slog.New(slog.DiscardHandler)}).Unmap,
 		SetGroup: func(_ context.Context, path string, v *podvolumes.Volume) error {
 			if w.groupErr != nil {
 				return w.groupErr
@@ -151,6 +153,13 @@ func persistent(pod, pv string) *podvolumes.Volume {
 			ServiceAccount: "account",
 		},
 	}
+}
+
+// raw is a device of a PersistentVolume that a pod uses.
+func raw(pod, pv string) *podvolumes.Volume {
+	v := persistent(pod, pv)
+	v.Block = true
+	return v
 }
 
 // inline is a volume that is written into a pod.
@@ -201,7 +210,8 @@ func (w *world) wantNothing() {
 		if err != nil {
 			return err
 		}
-		if !entry.IsDir() || strings.HasSuffix(path, "globalmount") || strings.HasSuffix(path, "mount") {
+		_, device, _ := strings.Cut(path, "/csi/volumeDevices/")
+		if !entry.IsDir() || strings.HasSuffix(path, "mount") || device != "" && device != "staging" && device != "publish" {
 			w.t.Errorf("left: %s", path)
 		}
 		return nil

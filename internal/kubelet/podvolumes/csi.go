@@ -75,7 +75,10 @@ func (r resolver) csiInline(out Volume, source *v1.CSIVolumeSource) Volume {
 // csiPersistent makes a volume of a PersistentVolume.
 func (r resolver) csiPersistent(out Volume, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) Volume {
 	source := pv.Spec.CSI
-	out.ID = ID{Kind: CSI, Dir: pv.Name}
+	out.ID = ID{Kind: CSI, Dir: pv.Name, Block: isBlock(pv)}
+	if out.Block {
+		out.FSGroup = nil // a device keeps its owner
+	}
 	if !out.ReadOnly {
 		out.GrowTo = growTo(claim, pv)
 	}

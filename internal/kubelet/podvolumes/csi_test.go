@@ -35,7 +35,10 @@ func TestResolveCSI(t *testing.T) {
 		NodeStageSecretRef: secret, NodePublishSecretRef: secret, NodeExpandSecretRef: secret,
 	}
 	p := pod(func(p *v1.Pod) { p.Spec.ServiceAccountName = "sa" })
-	objects := api{"PersistentVolumeClaim ns/c": claim, "PersistentVolume pv": pv}
+	rawClaim, rawPV := claim.DeepCopy(), pv.DeepCopy()
+	rawClaim.Name, rawClaim.UID, rawClaim.Spec.VolumeName = "raw", "raw", "raw"
+	rawPV.Name, rawPV.Spec.ClaimRef.UID, rawPV.Spec.MountOptions, rawPV.Spec.VolumeMode = "raw", "raw", nil, new(v1.PersistentVolumeBlock)
+	objects := api{"PersistentVolumeClaim ns/c": claim, "PersistentVolume pv": pv, "PersistentVolumeClaim ns/raw": rawClaim, "PersistentVolume raw": rawPV}
 	none := func(string) bool { return false }
 	for _, tt := range []struct {
 		name   string
@@ -56,6 +59,14 @@ func TestResolveCSI(t *testing.T) {
 			v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}},
 			Host{Attaches: none},
 			Volume{ID: ID{Kind: CSI, Dir: "pv"}, MountOptions: []string{"noatime"}, ReadOnly: true, CSI: &CSIAttributes{
+				Driver: "d", Handle: "h", FSType: "xfs", Context: map[string]string{"k": "v"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				StageSecret: secret, PublishSecret: secret, ExpandSecret: secret,
+			}},
+		}, {
+			"a device",
+			v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "raw"}},
+			Host{Attaches: none},
+			Volume{ID: ID{Kind: CSI, Dir: "raw", Block: true}, CSI: &CSIAttributes{
 				Driver: "d", Handle: "h", FSType: "xfs", Context: map[string]string{"k": "v"}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				StageSecret: secret, PublishSecret: secret, ExpandSecret: secret,
 			}},

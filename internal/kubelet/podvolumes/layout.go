@@ -50,6 +50,9 @@ func (l Layout) Disk(pv string) string {
 // DeviceMap returns the folder in which an upstream kubelet has a file for every
 // pod that it gave the device of a volume.
 func (l Layout) DeviceMap(id ID) string {
+	if id.Kind == CSI {
+		return filepath.Join(string(l), "plugins", CSIPlugin, "volumeDevices", id.Dir, "dev")
+	}
 	return filepath.Join(string(l), "plugins", string(id.Kind), "volumeDevices", id.Dir)
 }
 

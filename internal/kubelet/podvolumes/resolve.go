@@ -224,7 +224,8 @@ func isBlock(pv *v1.PersistentVolume) bool {
 
 // growTo returns the size of a PersistentVolume that its claim does not show
 // yet, in bytes, and 0 if it shows it or if the claim does not say that it is the
-// node's turn: upstream's rule for what a node has to grow.
+// node's turn: upstream's rule for what a node has to grow. Older
+// resizers say it by a condition alone.
 func growTo(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) int64 {
 	size, shown := pv.Spec.Capacity.Storage(), claim.Status.Capacity.Storage()
 	if shown.IsZero() || size.Cmp(*shown) <= 0 {
@@ -233,9 +234,18 @@ func growTo(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) int64 {
 	switch claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] {
 	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
 		return size.Value()
+	case "":
+		if !slices.ContainsFunc(claim.Status.Conditions, isResizePending) {
+			return 0
+		}
+		return size.Value()
 	default: // the driver's turn, or it was tried and cannot be
 		return 0
 	}
+}
+
+func isResizePending(c v1.PersistentVolumeClaimCondition) bool {
+	return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
 }
 
 // ClaimName returns the name of the claim that a pod's volume is of; "" if it is

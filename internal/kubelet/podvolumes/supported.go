@@ -54,8 +54,8 @@ func supportedProjected(source *v1.ProjectedVolumeSource) error {
 
 // SupportedPV returns nil if the volume behind a claim can be mounted.
 func SupportedPV(pv *v1.PersistentVolume) error {
-	if isBlock(pv) && pv.Spec.Local == nil {
-		return fmt.Errorf("PersistentVolume %s: spec.volumeMode: this version gives volumes of mode %s only of local devices", pv.Name, *pv.Spec.VolumeMode)
+	if isBlock(pv) && pv.Spec.Local == nil && pv.Spec.CSI == nil {
+		return fmt.Errorf("PersistentVolume %s: spec.volumeMode: this version gives volumes of mode %s only of local devices and CSI drivers", pv.Name, *pv.Spec.VolumeMode)
 	}
 	if pv.Spec.Local != nil || pv.Spec.HostPath != nil || pv.Spec.NFS != nil || pv.Spec.CSI != nil {
 		return nil

@@ -16,6 +16,10 @@ var ErrWaiting = errors.New("waiting for an API object")
 // give it a larger device.
 var ErrCannotGrow = errors.New("the volume cannot grow so far")
 
+// ErrGrowsLater is matched by the error of a volume that cannot grow while pods
+// have it: it does when the next one gets it.
+var ErrGrowsLater = errors.New("the volume cannot grow while it is in use")
+
 // A WaitingError says which object a volume waits for, and why.
 type WaitingError struct {
 	Ref    Ref

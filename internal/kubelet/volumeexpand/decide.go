@@ -12,8 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// begun returns the claim with the note that the node is at work.
+// begun returns the claim with the note that the node is at work; nil if its resizer
+// is one that does not read such notes.
 func begun(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == "" {
+		return nil
+	}
 	out := claim.DeepCopy()
 	out.Status.AllocatedResourceStatuses[v1.ResourceStorage] = v1.PersistentVolumeClaimNodeResizeInProgress
 	return out
@@ -38,7 +42,7 @@ func finished(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persi
 // further try can grow waits for another size.
 func failed(claim *v1.PersistentVolumeClaim, why error, infeasible bool, now time.Time) *v1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
-	if infeasible {
+	if infeasible && out.Status.AllocatedResourceStatuses[v1.ResourceStorage] != "" {
 		out.Status.AllocatedResourceStatuses[v1.ResourceStorage] = v1.PersistentVolumeClaimNodeResizeInfeasible
 	}
 	message := fmt.Sprintf("failed to expand pvc with %v", why) // upstream's words

@@ -31,7 +31,8 @@ const timeout = 10 * time.Minute // of growing one volume
 type Config struct {
 	// Grow makes a volume that is set up as large as v.GrowTo says. It may be called
 	// again for one that is large enough. An error that matches
-	// podvolumes.ErrCannotGrow is told to the claim, which then waits for another size.
+	// podvolumes.ErrCannotGrow is told to the claim, which then waits for another size;
+	// one that matches podvolumes.ErrGrowsLater is told, and no error of Expander.Grow.
 	Grow   func(ctx context.Context, v *podvolumes.Volume) error
 	Claims typedv1.PersistentVolumeClaimsGetter
 	Events record.EventRecorder
@@ -48,9 +49,12 @@ func New(cfg Config) *Expander { return &Expander{cfg} }
 // so. An error is one to try again; what follows then is for the claim to say,
 // as it is at that time.
 func (e *Expander) Grow(ctx context.Context, v *podvolumes.Volume) error {
-	claim, err := e.patch(ctx, v.Claim, begun(v.Claim))
-	if err != nil {
-		return fmt.Errorf("grow %s: %w", podvolumes.Describe(v.Name), err)
+	claim := v.Claim
+	if next := begun(claim); next != nil {
+		var err error
+		if claim, err = e.patch(ctx, claim, next); err != nil {
+			return fmt.Errorf("grow %s: %w", podvolumes.Describe(v.Name), err)
+		}
 	}
 	size := v.PV.Spec.Capacity[v1.ResourceStorage]
 	log := e.cfg.Log.With("podUID", v.PodUID, "volume", v.PV.Name)
@@ -68,9 +72,13 @@ func (e *Expander) Grow(ctx context.Context, v *podvolumes.Volume) error {
 	case ctx.Err() != nil:
 		return why // nobody failed
 	}
-	infeasible := errors.Is(why, podvolumes.ErrCannotGrow)
+	infeasible, later := errors.Is(why, podvolumes.ErrCannotGrow), errors.Is(why, podvolumes.ErrGrowsLater)
 	e.cfg.Events.Eventf(claim, v1.EventTypeWarning, reason.VolumeResizeFailed, "volume %s cannot grow to %s: %v", v.PV.Name, size.String(), why)
-	_, err = e.patch(ctx, claim, failed(claim, why, infeasible, time.Now()))
+	_, err := e.patch(ctx, claim, failed(claim, why, infeasible, time.Now()))
+	if later && err == nil {
+		log.Info("volume grows when the next pod gets it", "why", why)
+		return nil
+	}
 	return fmt.Errorf("grow %s: %w", podvolumes.Describe(v.Name), errors.Join(why, err))
 }
 

@@ -65,7 +65,7 @@ const readOnlyNote = "\nro"
 // tearDownBlock takes the device from the pod. What an upstream kubelet set up
 // beside the link goes first.
 func (h *Host) tearDownBlock(uid types.UID, id podvolumes.ID) error {
-	if err := h.unmap(uid, id); err != nil {
+	if err := h.Unmap(uid, id); err != nil {
 		return err
 	}
 	err := os.Remove(h.layout.Volume(uid, id))
@@ -75,11 +75,11 @@ func (h *Host) tearDownBlock(uid types.UID, id podvolumes.ID) error {
 	return err
 }
 
-// unmap undoes how an upstream kubelet holds a device for a pod: the device
+// Unmap undoes how an upstream kubelet holds a device for a pod: the device
 // mounted on a file below its plugins folder, and a loop device on that. Ours
 // needs neither: the number of a device in use stays with it, and a loop device
 // left behind keeps a disk busy for ever.
-func (h *Host) unmap(uid types.UID, id podvolumes.ID) error {
+func (h *Host) Unmap(uid types.UID, id podvolumes.ID) error {
 	folder := h.layout.DeviceMap(id)
 	point := filepath.Join(folder, string(uid))
 	if !exists(point) {
