@@ -52,7 +52,7 @@ func prepare(ctx context.Context) error {
 	if err := os.WriteFile("/proc/sys/kernel/modprobe", []byte("/bin/modprobe"), 0o644); err != nil {
 		return err
 	}
-	for _, module := range []string{"virtio_pci", "virtio_blk", "virtio_console", "virtio_rng", "overlay", "dm_mod", "nfs"} {
+	for _, module := range []string{"virtio_pci", "virtio_blk", "virtio_console", "virtio_rng", "overlay", "loop", "dm_mod", "nfs"} {
 		if err := say(ctx, "modprobe", module); err != nil {
 			return err
 		}
