@@ -6,6 +6,11 @@
 // question for that takes microseconds whatever is in the folder. With a limit, a
 // folder even looks like a filesystem of that size to statfs(2), and so to df in a pod.
 //
+// The kernel lets who owns a file give it to another project, unless it is in a user
+// namespace. So the figure of a folder in which others have files is theirs to fake, and
+// a limit shows them, by statfs(2), which numbers are in use: give one only where the
+// files' owners cannot.
+//
 // Which project a folder has stands in the folder itself and nowhere else: there is
 // no file of ours to lose or to disagree with, and /etc/projects is not touched.
 // Projects of ours are numbered from First up, so that an administrator's are never
@@ -28,27 +33,39 @@ const (
 )
 
 // ErrNone is returned where the filesystem has no project quota, or the folder no
-// project.
+// project, or only a part in one.
 var ErrNone = errors.New("no project quota")
 
 // ErrNotEmpty is returned by Assign for a folder that has something in it already:
 // that would not be counted.
 var ErrNotEmpty = errors.New("the folder is not empty")
 
+// ErrForeign is returned by Assign for a folder that has a project that is not ours:
+// what is made in it counts there, and should go on to.
+var ErrForeign = errors.New("the folder is in a project of somebody else's")
+
 // A Usage is what the filesystem says of a folder's project.
 type Usage struct {
 	Project uint32
 	Bytes   uint64 // of blocks, those of files that are deleted and still open among them
 	Inodes  uint64
-	Limit   uint64 // of Bytes; 0: none
+	Limit   uint64 // of Bytes, as statfs says; 0: none
+}
+
+// A Limit bounds what a folder can take. The zero value is none.
+type Limit struct {
+	Bytes uint64 // what statfs(2) says is the folder's size; rounded up to KiB
+	// Slack is how many bytes more can be taken than that before there is no space
+	// left. What goes beyond Bytes has the filesystem's grace for it, mostly a week.
+	Slack uint64
 }
 
 // Ours reports whether a project is one that Assign gave.
 func Ours(project uint32) bool { return project >= First && project < End }
 
 // Read returns what a folder takes. The error is ErrNone if its filesystem cannot
-// tell, and fs.ErrNotExist if there is no folder. The project may be anybody's, and
-// then be that of other folders, too: see Ours.
+// tell, or the folder above it has the same project, and fs.ErrNotExist if there is
+// none. The project may be anybody's, and then be that of other folders, too: see Ours.
 func Read(dir string) (Usage, error) {
 	f, err := open(dir)
 	if err != nil {
@@ -59,10 +76,10 @@ func Read(dir string) (Usage, error) {
 	return used, wrap("read", dir, err)
 }
 
-// Assign gives an empty folder a project of its own with a limit in bytes, 0 for
-// none. One that has a project of ours already keeps it, and gets the limit. Where
-// the filesystem has no project quota the error is ErrNone and nothing is changed.
-func Assign(dir string, limit uint64) (Usage, error) {
+// Assign gives an empty folder a project of its own with a limit. One that has a
+// project of ours already keeps it, and gets the limit. Where the filesystem has no
+// project quota the error is ErrNone. With any error nothing is changed.
+func Assign(dir string, limit Limit) (Usage, error) {
 	f, err := open(dir)
 	if err != nil {
 		return Usage{}, wrap("assign", dir, err)
@@ -106,6 +123,14 @@ func (f folder) read() (Usage, error) {
 	if project == 0 {
 		return Usage{}, ErrNone
 	}
+	above, err := f.above()
+	if err != nil {
+		return Usage{}, err
+	}
+	defer above.close()
+	if shared, _, err := above.project(); err == nil && shared == project {
+		return Usage{}, ErrNone
+	}
 	return f.usage(project)
 }
 
@@ -113,7 +138,7 @@ func (f folder) read() (Usage, error) {
 // ever met twice.
 const attempts = 16
 
-func (f folder) assign(limit uint64) (Usage, error) {
+func (f folder) assign(limit Limit) (Usage, error) {
 	have, flags, err := f.project()
 	if err != nil {
 		return Usage{}, err
@@ -123,6 +148,9 @@ func (f folder) assign(limit uint64) (Usage, error) {
 			return Usage{}, err
 		}
 		return f.usage(have)
+	}
+	if have != 0 && !Ours(have) {
+		return Usage{}, ErrForeign
 	}
 	if _, err := f.usage(First); err != nil { // before anything is changed
 		return Usage{}, err
@@ -148,9 +176,9 @@ func (f folder) assign(limit uint64) (Usage, error) {
 		if err == nil && used.Inodes > 1 {
 			continue // another took the same number at the same time, and sees that, too
 		}
-		if err == nil && limit > 0 {
+		if err == nil && limit.Bytes > 0 {
 			if err = f.limit(project, limit); err == nil {
-				used.Limit = limit
+				used, err = f.usage(project)
 			}
 		}
 		if err != nil {
@@ -169,5 +197,5 @@ func (f folder) free() error {
 	if !Ours(project) {
 		return nil
 	}
-	return errors.Join(f.limit(project, 0), f.setProject(0, flags&^inherit))
+	return errors.Join(f.limit(project, Limit{}), f.setProject(0, flags&^inherit))
 }

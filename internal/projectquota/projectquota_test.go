@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func TestWithoutQuota(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := Assign(dir, 1<<20); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), dir) {
+	if _, err := Assign(dir, Limit{Bytes: 1 << 20}); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Assign: %v, want ErrNone of %s", err, dir)
 	}
 	if _, err := Read(dir); !errors.Is(err, ErrNone) {
@@ -57,7 +58,7 @@ func TestWithoutQuota(t *testing.T) {
 	if err := os.Symlink("/", link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Assign(link, 0); err == nil || errors.Is(err, ErrNone) {
+	if _, err := Assign(link, Limit{}); err == nil || errors.Is(err, ErrNone) {
 		t.Errorf("Assign to a link: %v, want an error", err)
 	}
 }
@@ -82,8 +83,8 @@ func each(t *testing.T, test func(t *testing.T, dir string)) {
 
 func TestQuota(t *testing.T) {
 	each(t, func(t *testing.T, dir string) {
-		const limit = 8 << 20
-		made, err := Assign(dir, limit)
+		const limit, slack = 8 << 20, 1 << 20
+		made, err := Assign(dir, Limit{Bytes: limit, Slack: slack})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,8 +121,12 @@ func TestQuota(t *testing.T) {
 			t.Errorf("statfs says %d bytes, want the limit of %d", size, limit)
 		}
 
+		if _, err := Read(filepath.Join(dir, "1")); !errors.Is(err, ErrNone) {
+			t.Errorf("a folder in it: %v, want that it has no figure of its own", err)
+		}
+
 		// Again, as after a restart: the same project, another limit.
-		again, err := Assign(dir, 0)
+		again, err := Assign(dir, Limit{})
 		if err != nil || again.Project != made.Project || again.Limit != 0 {
 			t.Errorf("assigned again: %+v, %v; want project %d without a limit", again, err, made.Project)
 		}
@@ -143,7 +148,7 @@ func TestAssignRefusesAFullFolder(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Assign(dir, 0); !errors.Is(err, ErrNotEmpty) {
+		if _, err := Assign(dir, Limit{}); !errors.Is(err, ErrNotEmpty) {
 			t.Errorf("got %v, want ErrNotEmpty", err)
 		}
 		if _, err := Read(dir); !errors.Is(err, ErrNone) {
@@ -165,7 +170,7 @@ func TestManyAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				used, err := Assign(sub, 0)
+				used, err := Assign(sub, Limit{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -178,6 +183,94 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Wait()
 		if len(projects) != count {
 			t.Errorf("%d projects for %d folders", len(projects), count)
+		}
+	})
+}
+
+// TestLimit holds that a folder says its size, and takes little more than that.
+func TestLimit(t *testing.T) {
+	each(t, func(t *testing.T, dir string) {
+		const limit, slack = 8 << 20, 4 << 20
+		if _, err := Assign(dir, Limit{limit, slack}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "over"), make([]byte, limit+slack/4), 0o644); err != nil {
+			t.Errorf("little more than its size: %v", err)
+		}
+		unix.Sync()
+		used, err := Read(dir)
+		if err != nil || used.Bytes <= limit || used.Limit != limit {
+			t.Errorf("read %+v, %v; want more than the limit", used, err)
+		}
+		var disk unix.Statfs_t
+		if err := unix.Statfs(dir, &disk); err != nil {
+			t.Fatal(err)
+		}
+		if size, left := disk.Blocks*uint64(disk.Bsize), disk.Bavail; size != limit || left != 0 {
+			t.Errorf("statfs says %d bytes, %d blocks left, want %d and none", size, left, limit)
+		}
+		err = withoutSysResource(func() error {
+			return os.WriteFile(filepath.Join(dir, "far over"), make([]byte, 2*slack), 0o644)
+		})
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			t.Errorf("far more than its size: %v, want that there is no space", err)
+		}
+	})
+}
+
+// withoutSysResource calls f in a thread that ext4 does not let go beyond its limits.
+func withoutSysResource(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		data[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// TestForeign holds that a project of somebody else's is left alone: the folder's, and
+// one that has our numbers.
+func TestForeign(t *testing.T) {
+	each(t, func(t *testing.T, dir string) {
+		f, err := open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		_, flags, err := f.project()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const theirs = 42
+		if err := f.setProject(theirs, flags|inherit); err != nil {
+			t.Fatal(err)
+		}
+		below := filepath.Join(dir, "below")
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Assign(below, Limit{}); !errors.Is(err, ErrForeign) {
+			t.Errorf("in a folder of theirs: %v, want ErrForeign", err)
+		}
+		if err := Free(dir); err != nil {
+			t.Error(err)
+		}
+		if project, _, err := f.project(); err != nil || project != theirs {
+			t.Errorf("project %d, %v, want theirs", project, err)
+		}
+		if used, err := Read(dir); err != nil || Ours(used.Project) || used.Inodes != 2 {
+			t.Errorf("read %+v, %v", used, err)
 		}
 	})
 }

@@ -51,6 +51,15 @@ func open(dir string) (folder, error) {
 
 func (f folder) close() { _ = f.file.Close() } // only read
 
+// above opens the folder that this one is in, wherever it is by now.
+func (f folder) above() (folder, error) {
+	fd, err := unix.Openat(int(f.file.Fd()), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return folder{}, fmt.Errorf("open the folder above: %w", err)
+	}
+	return folder{os.NewFile(uintptr(fd), "..")}, nil
+}
+
 // project returns the project of a folder, 0 for none, and its flags.
 func (f folder) project() (project, flags uint32, err error) {
 	var x xattr
@@ -91,16 +100,27 @@ func (f folder) usage(project uint32) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	return Usage{Project: project, Bytes: q.bytes, Inodes: q.inodes, Limit: q.hardBlocks * quotaBlock}, nil
+	limit := q.hardBlocks
+	if q.softBlocks > 0 {
+		limit = q.softBlocks // statfs shows it first, too
+	}
+	return Usage{Project: project, Bytes: q.bytes, Inodes: q.inodes, Limit: limit * quotaBlock}, nil
 }
 
-// limit sets a project's limit, rounded up to whole units; 0 is none.
-func (f folder) limit(project uint32, bytes uint64) error {
-	blocks := bytes / quotaBlock
-	if bytes%quotaBlock > 0 {
-		blocks++
+// limit sets a project's limit: the soft one is what statfs says, the hard one holds.
+func (f folder) limit(project uint32, l Limit) error {
+	q := quota{softBlocks: blocks(l.Bytes), valid: blockLimits}
+	if l.Bytes > 0 {
+		q.hardBlocks = q.softBlocks + blocks(l.Slack)
 	}
-	return f.quotactl(setQuota, project, &quota{hardBlocks: blocks, valid: blockLimits})
+	return f.quotactl(setQuota, project, &q)
+}
+
+func blocks(bytes uint64) uint64 {
+	if bytes%quotaBlock > 0 {
+		return bytes/quotaBlock + 1
+	}
+	return bytes / quotaBlock
 }
 
 func (f folder) quotactl(command uintptr, project uint32, q *quota) error {

@@ -45,7 +45,7 @@ var parts = []part{
 	{pkg: "internal/kubelet/hoststats"},
 	{pkg: "internal/kubelet/podsync", run: "TestRealRuntime"},
 	{pkg: "internal/kubelet"},
-	{pkg: "internal/kubelet/volumeplugin", run: "TestNFS|TestParseNFS|TestHugePages|TestMeasure|TestGrowExt4"},
+	{pkg: "internal/kubelet/volumeplugin", run: "TestNFS|TestParseNFS|TestHugePages|TestMeasure|TestQuota|TestGrowExt4"},
 	{pkg: "internal/podnet"},
 	{pkg: "internal/runtimehost"},
 	{pkg: "internal/kubelet/cri/critest", run: "TestBundledContainerd"},

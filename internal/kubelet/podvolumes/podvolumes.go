@@ -73,8 +73,9 @@ type Volume struct {
 
 	Medium    v1.StorageMedium // EmptyDir
 	PageSize  int64            // EmptyDir on huge pages, bytes; 0: it is on none
-	SizeLimit int64            // EmptyDir in memory or on huge pages, bytes; 0: no limit of its own
+	SizeLimit int64            // EmptyDir, bytes; 0: no limit of its own
 	Mode      *int32           // EmptyDir: permission bits of its top; nil: 0777
+	OwnUsers  bool             // EmptyDir: the pod's users are nobody on the machine (hostUsers: false)
 
 	HostPath     string          // HostPath, Local: the path on the host
 	HostPathType v1.HostPathType // HostPath

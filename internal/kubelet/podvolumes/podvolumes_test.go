@@ -256,6 +256,8 @@ func TestResolveDisk(t *testing.T) {
 		wantErr string
 	}{
 		{"emptyDir", fsGroup, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, FSGroup: new(int64(2000)), FSPolicy: v1.FSGroupChangeOnRootMismatch}, ""},
+		{"disk, with a size", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, SizeLimit: 1 << 20}, ""},
+		{"disk, own users", func(p *v1.Pod) { p.Spec.HostUsers = new(false) }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, OwnUsers: true}, ""},
 		{"memory, pod's limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 64 << 20}, ""},
 		{"memory, own limit", nil, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 20}, ""},
 		{"memory, node's", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }, v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, nil, Volume{ID: ID{Kind: EmptyDir, Dir: "v"}, Medium: v1.StorageMediumMemory, SizeLimit: 1 << 30}, ""},

@@ -61,7 +61,11 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 	switch {
 	case v.EmptyDir != nil:
 		out.Medium, out.Mode = v.EmptyDir.Medium, v.EmptyDir.Mode
+		out.OwnUsers = pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 		out.SizeLimit = memorySize(pod, v.EmptyDir, host.Allocatable)
+		if limit := DiskLimit(v); limit != nil {
+			out.SizeLimit = limit.Value()
+		}
 		return r.hugePages(out)
 	case v.HostPath != nil:
 		return r.hostPath(out, v.HostPath), nil

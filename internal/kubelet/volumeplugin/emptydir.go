@@ -41,6 +41,9 @@ func (h *Host) setUpEmptyDir(ctx context.Context, dir string, v *podvolumes.Volu
 			return err
 		}
 	}
+	if v.PageSize == 0 && !inMemory {
+		h.assignProject(dir, v)
+	}
 	if v.Mode != nil {
 		mode = fileMode(uint32(*v.Mode))
 	}

@@ -22,14 +22,14 @@ import (
 // free are the filesystem's. ctx ends a count; a call to a device or a server that
 // hangs does not return.
 func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, error) {
-	usage, err := measure(ctx, path)
+	usage, err := h.measure(ctx, path)
 	if err != nil {
 		return podvolumes.Usage{}, fmt.Errorf("measure the volume at %s: %w", path, err)
 	}
 	return usage, nil
 }
 
-func measure(ctx context.Context, path string) (podvolumes.Usage, error) {
+func (h *Host) measure(ctx context.Context, path string) (podvolumes.Usage, error) {
 	var file unix.Stat_t
 	if err := unix.Stat(path, &file); err != nil {
 		return podvolumes.Usage{}, &fs.PathError{Op: "stat", Path: path, Err: err}
@@ -54,7 +54,7 @@ func measure(ctx context.Context, path string) (podvolumes.Usage, error) {
 		return usage, nil
 	}
 	if file.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if quota, err := projectquota.Read(path); err == nil && projectquota.Ours(quota.Project) {
+		if quota, ok := h.quota(ctx, path); ok {
 			return byQuota(usage, quota), nil
 		}
 	}

@@ -127,7 +127,7 @@ func TestMeasureQuota(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if _, err := projectquota.Assign(dir, 4<<20); err != nil {
+			if _, err := projectquota.Assign(dir, projectquota.Limit{Bytes: 4 << 20}); err != nil {
 				t.Fatal(err)
 			}
 			fill(t, filepath.Join(dir, "f"), 1<<20)

@@ -57,6 +57,7 @@ type Host struct {
 	events  recorder
 	mounter mount.Interface
 	locks   locks
+	checks  checks
 
 	nfsPatience time.Duration // with a server, when an export is unmounted
 }
@@ -154,6 +155,9 @@ func (h *Host) tearDown(ctx context.Context, dir string, id podvolumes.ID) error
 		return removeEmpty(dir)
 	case podvolumes.NFS:
 		return removeEmpty(dir)
+	case podvolumes.EmptyDir:
+		h.freeProject(dir)
+		return removeTree(ctx, dir)
 	default:
 		return removeTree(ctx, dir)
 	}
