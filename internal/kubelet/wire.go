@@ -63,11 +63,11 @@ func (k *Kubelet) wire() error {
 	k.wirePods()
 	k.wireShutdown()
 	k.wireCollectors()
-	k.wireEviction()
-	k.wireSources()
 	if err := k.wireStats(); err != nil {
 		return err
 	}
+	k.wireEviction()
+	k.wireSources()
 	k.wireServer()
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
 // machine says how full the node is. The calls read anew and do not block.
@@ -58,11 +59,20 @@ type cgroups interface {
 	WorkingSet() (uint64, error)
 }
 
-// folders are where logs and volumes of pods lie.
-type folders interface {
-	// Usage returns what a pod's logs take, by container, and its volumes on disk.
-	// It ends with ctx, and returns then what it has counted.
-	Usage(ctx context.Context, pod *v1.Pod) (logs map[string]stats.FsStats, volumes []stats.VolumeStats, err error)
+// logFolders are those of pods.
+type logFolders interface {
+	// LogUsage returns what a pod's logs take, by container. It ends with ctx, and
+	// returns then what it has counted.
+	LogUsage(ctx context.Context, pod *v1.Pod) (map[string]stats.FsStats, error)
+}
+
+// analyzer knows what is in volumes.
+type analyzer interface {
+	// Refresh has the emptyDirs of pods measured whose figures are older than age, and
+	// waits for that until ctx is done.
+	Refresh(ctx context.Context, age time.Duration, pods ...*v1.Pod)
+	// Volumes returns what is known of a pod's volumes. It does not block.
+	Volumes(pod *v1.Pod) []podvolumes.Measured
 }
 
 // workers run the pods. None of the calls blocks.
@@ -83,7 +93,8 @@ type Config struct {
 	Machine  machine
 	Runtime  runtime
 	Cgroups  cgroups
-	Folders  folders
+	Logs     logFolders
+	Volumes  analyzer
 	Workers  workers
 	Statuses statuses
 
@@ -123,9 +134,8 @@ type Manager struct {
 
 	// The loop's own, without a lock.
 	history history
-	mounts  mounts                  // as the runtime last said
-	unread  map[string]string       // what could not be read last time, and why
-	due     map[types.UID]time.Time // when a pod's files may be counted again for its limits
+	mounts  mounts            // as the runtime last said
+	unread  map[string]string // what could not be read last time, and why
 
 	mu struct {
 		sync.Mutex

@@ -22,6 +22,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/lifecycle"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtest"
 )
 
@@ -47,7 +48,7 @@ type host struct {
 	imageErr error
 	slow     time.Duration // how long a pod takes to end
 	log      []string
-	counted  map[string]int // how often the files of a pod were
+	counted  map[string]int // how often the volumes of a pod were
 	counting time.Duration  // how long that takes
 }
 
@@ -55,7 +56,9 @@ type host struct {
 type hosted struct {
 	subject
 	state  lifecycle.State
-	leaves int64 // bytes of its layer that stay when it has ended
+	leaves int64                 // bytes of its layer that stay when it has ended
+	known  []podvolumes.Measured // of its volumes
+	stale  bool                  // what is known of them
 }
 
 func newHost(subjects ...subject) *host {
@@ -149,13 +152,7 @@ func (h *host) WorkingSet() (uint64, error) {
 	return uint64(h.sum(MemoryAvailable, layout{})), nil
 }
 
-// ofCgroups and ofFolders tell the two questions of the same name apart.
-type (
-	ofCgroups struct{ *host }
-	ofFolders struct{ *host }
-)
-
-func (h ofCgroups) Usage(uid types.UID) (workingSet, tasks uint64, err error) {
+func (h *host) Usage(uid types.UID) (workingSet, tasks uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.pods[uid]
@@ -165,20 +162,51 @@ func (h ofCgroups) Usage(uid types.UID) (workingSet, tasks uint64, err error) {
 	return uint64(uses(MemoryAvailable, layout{}, p.usage)), uint64(uses(PIDAvailable, layout{}, p.usage)), nil
 }
 
-func (h ofFolders) Usage(_ context.Context, pod *v1.Pod) (map[string]stats.FsStats, []stats.VolumeStats, error) {
-	time.Sleep(h.counting)
+func (h *host) LogUsage(_ context.Context, pod *v1.Pod) (map[string]stats.FsStats, error) {
 	h.mu.Lock()
-	h.counted[pod.Name]++
 	defer h.mu.Unlock()
 	p := h.pods[pod.UID]
 	if p.usage == nil {
-		return nil, nil, errors.New("cannot be read")
+		return nil, errors.New("cannot be read")
 	}
 	found := map[string]stats.FsStats{}
 	if l := p.usage.Containers[0].Logs; l != nil {
 		found["c"] = *l
 	}
-	return found, p.usage.VolumeStats, nil
+	return found, nil
+}
+
+// Refresh has what volumes have now become known.
+func (h *host) Refresh(ctx context.Context, _ time.Duration, pods ...*v1.Pod) {
+	h.mu.Lock()
+	counting := h.counting
+	h.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(counting):
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, pod := range pods {
+		h.counted[pod.Name]++
+		p := h.pods[pod.UID]
+		if p.usage == nil || ctx.Err() != nil {
+			continue
+		}
+		p.known = nil
+		for _, v := range p.usage.VolumeStats {
+			p.known = append(p.known, podvolumes.Measured{
+				Name: v.Name, Usage: podvolumes.Usage{UsedBytes: v.UsedBytes, InodesUsed: v.InodesUsed}, Time: time.Now(),
+				Stale: p.stale, Ephemeral: true, Source: "emptyDir",
+			})
+		}
+	}
+}
+
+func (h *host) Volumes(pod *v1.Pod) []podvolumes.Measured {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pods[pod.UID].known
 }
 
 func (h *host) Update(req lifecycle.Request) {
@@ -239,7 +267,7 @@ func startKnown(t *testing.T, h *host, settings Settings, known <-chan struct{})
 	}
 	r := &rig{t: t, host: h, events: record.NewFakeRecorder(1000), metrics: prometheus.NewRegistry()}
 	r.Manager = New(Config{
-		Policy: p, Dir: nodeDir, Machine: h, Runtime: h, Cgroups: ofCgroups{h}, Folders: ofFolders{h}, Workers: h, Statuses: h,
+		Policy: p, Dir: nodeDir, Machine: h, Runtime: h, Cgroups: h, Logs: h, Volumes: h, Workers: h, Statuses: h,
 		Images: h.removeImages, Containers: h.removeContainers, Changed: func() { h.do(func() { h.say("changed") }) }, Known: known,
 		Recorder: r.events, Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Metrics: r.metrics, Log: slog.New(slog.DiscardHandler),
 	})

@@ -3,14 +3,13 @@ package eviction
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/staticpod"
 )
 
@@ -21,35 +20,24 @@ const (
 	containerLimit = "ephemeralcontainerfs.limit"
 )
 
-// limitPause is how many times as long as a count of its files took, a pod is
-// not looked at again.
-const limitPause = 20
-
 // evictOverLimits ends every pod that has more on disk than it may have.
 func (m *Manager) evictOverLimits(ctx context.Context, l layout) []ending {
 	var bounded []*v1.Pod
-	due := map[types.UID]time.Time{}
 	for _, pod := range m.running() {
-		if !isBounded(pod) || staticpod.IsCritical(pod) {
-			continue
-		}
-		due[pod.UID] = m.due[pod.UID]
-		if !time.Now().Before(due[pod.UID]) {
+		if isBounded(pod) && !staticpod.IsCritical(pod) {
 			bounded = append(bounded, pod)
 		}
 	}
-	m.due = due
 	if len(bounded) == 0 {
 		return nil
 	}
+	m.refresh(ctx, bounded)
 	containers, err := m.containers(ctx)
 	m.note("containers", err)
 	var ended []ending
 	for _, pod := range bounded {
 		usage := stats.PodStats{Containers: containers[pod.UID]} // unknown layers: it uses at least the rest
-		began := time.Now()
 		err := m.measureDisk(ctx, pod, &usage)
-		m.due[pod.UID] = time.Now().Add(limitPause * time.Since(began))
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
@@ -63,21 +51,12 @@ func (m *Manager) evictOverLimits(ctx context.Context, l layout) []ending {
 // isBounded reports whether a pod says how much it may have on disk.
 func isBounded(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
-		if sizeLimit(&pod.Spec.Volumes[i]) != nil {
+		if podvolumes.DiskLimit(&pod.Spec.Volumes[i]) != nil {
 			return true
 		}
 	}
 	_, bounded := limitOf(pod)
 	return bounded
-}
-
-// sizeLimit returns the limit of an emptyDir on disk, nil if there is none. One
-// in memory is bounded by the kernel.
-func sizeLimit(v *v1.Volume) *resource.Quantity {
-	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
-		return e.SizeLimit
-	}
-	return nil
 }
 
 func limitOf(pod *v1.Pod) (resource.Quantity, bool) {
@@ -94,7 +73,7 @@ func overLimit(pod *v1.Pod, u *stats.PodStats, l layout) (signal, text string) {
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if limit := sizeLimit(v); limit != nil && volumeUses(u, v.Name) > limit.Value() {
+		if limit := podvolumes.DiskLimit(v); limit != nil && volumeUses(u, v.Name) > limit.Value() {
 			return emptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-func emptyDir(name string, limit int64, medium v1.StorageMedium) func(*subject) {
+func emptyDirOf(name string, limit int64, medium v1.StorageMedium) func(*subject) {
 	return func(s *subject) {
 		source := &v1.EmptyDirVolumeSource{Medium: medium}
 		if limit >= 0 {
@@ -43,12 +43,12 @@ func TestOverLimit(t *testing.T) {
 		signal, text string
 		unbounded    bool
 	}{
-		"no limits":                      {subjectOf("p", volume(1<<40, 1), emptyDir("v", -1, "")), oneDisk, "", "", true},
-		"a limit of zero":                {subjectOf("p", volume(1<<40, 1), emptyDir("v", 0, "")), oneDisk, "", "", true},
-		"an emptyDir":                    {subjectOf("p", volume(101, 1), emptyDir("v", 100, "")), oneDisk, "emptydirfs.limit", `Usage of EmptyDir volume "v" exceeds the limit "100". `, false},
-		"just all of it":                 {subjectOf("p", volume(100, 1), emptyDir("v", 100, "")), oneDisk, "", "", false},
-		"in memory the kernel bounds it": {subjectOf("p", volume(101, 1), emptyDir("v", 100, v1.StorageMediumMemory)), oneDisk, "", "", true},
-		"another volume":                 {subjectOf("p", volume(101, 1), emptyDir("w", 100, "")), oneDisk, "", "", false},
+		"no limits":                      {subjectOf("p", volume(1<<40, 1), emptyDirOf("v", -1, "")), oneDisk, "", "", true},
+		"a limit of zero":                {subjectOf("p", volume(1<<40, 1), emptyDirOf("v", 0, "")), oneDisk, "", "", true},
+		"an emptyDir":                    {subjectOf("p", volume(101, 1), emptyDirOf("v", 100, "")), oneDisk, "emptydirfs.limit", `Usage of EmptyDir volume "v" exceeds the limit "100". `, false},
+		"just all of it":                 {subjectOf("p", volume(100, 1), emptyDirOf("v", 100, "")), oneDisk, "", "", false},
+		"in memory the kernel bounds it": {subjectOf("p", volume(101, 1), emptyDirOf("v", 100, v1.StorageMediumMemory)), oneDisk, "", "", true},
+		"another volume":                 {subjectOf("p", volume(101, 1), emptyDirOf("w", 100, "")), oneDisk, "", "", false},
 		"all of the pod":                 {subjectOf("p", mayHave(100), volume(50, 1), layer(30, 1), logs(21, 1)), oneDisk, "ephemeralpodfs.limit", pod, false},
 		"all of the pod, images apart":   {subjectOf("p", mayHave(100), volume(50, 1), layer(30, 1), logs(21, 1)), ownImages, "ephemeralpodfs.limit", pod, false},
 		"within":                         {subjectOf("p", mayHave(100), volume(50, 1), layer(30, 1), logs(20, 1)), oneDisk, "", "", false},
@@ -71,12 +71,12 @@ func TestOverLimit(t *testing.T) {
 }
 
 // TestLimits holds that pods over their limits go, all at once, though nothing is
-// low, and that nobody counts the files of the others.
+// low, and that nobody measures the volumes of the others.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(
-			subjectOf("a", volume(10, 1), emptyDir("v", 100, "")), subjectOf("b", mayHave(100), layer(50, 1)),
-			subjectOf("critical", volume(900, 1), emptyDir("v", 1, ""), priority(2_000_000_000)), subjectOf("free", volume(20, 1)),
+			subjectOf("a", volume(10, 1), emptyDirOf("v", 100, "")), subjectOf("b", mayHave(100), layer(50, 1)),
+			subjectOf("critical", volume(900, 1), emptyDirOf("v", 1, ""), priority(2_000_000_000)), subjectOf("free", volume(20, 1)),
 		)
 		h.devices[imageDir] = 3
 		r := start(t, h, hard())
@@ -88,21 +88,24 @@ func TestLimits(t *testing.T) {
 		r.after(10*time.Second, "", "Evicted a disrupted=false", "kill a in 1s", "Evicted b disrupted=false", "kill b in 1s")
 		r.after(time.Hour, "")
 		if h.counted["free"] != 0 || h.counted["critical"] != 0 || h.counted["a"] == 0 {
-			t.Errorf("files were counted %v times", h.counted)
+			t.Errorf("volumes were measured %v times", h.counted)
 		}
 	})
 }
 
-// TestLimitsOfManyFiles holds that files that take long to count are counted
-// less often.
-func TestLimitsOfManyFiles(t *testing.T) {
+// TestLimitsByFiguresOfNow holds that no pod goes by figures that are stale or not there,
+// and that those that take long hold up nothing.
+func TestLimitsByFiguresOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHost(subjectOf("a", volume(10, 1), emptyDir("v", 100, "")))
-		h.counting = 3 * time.Second
-		r := start(t, h, hard())
-		r.after(10*time.Minute, "")
-		if n := h.counted["a"]; n < 8 || n > 10 {
-			t.Errorf("counted %d times in ten minutes, want every 63 s or a little later", n)
-		}
+		h := newHost(subjectOf("stale", volume(900, 1), emptyDirOf("v", 100, "")), subjectOf("slow", memory(10), volume(50, 1), emptyDirOf("v", 10, "")))
+		h.pods["stale"].stale, h.counting = true, time.Hour
+		r := start(t, h, hard("memory.available", "100"))
+		r.after(time.Minute, "")
+		h.do(func() { h.memory = 950 })
+		r.after(30*time.Second, "MemoryPressure", "changed", "Evicted slow disrupted=true", "kill slow in 1s")
+		h.do(func() { h.counting = 0 })
+		r.after(time.Minute, "MemoryPressure")
+		h.do(func() { h.pods["stale"].stale = false })
+		r.after(20*time.Second, "MemoryPressure", "Evicted stale disrupted=false", "kill stale in 1s")
 	})
 }

@@ -14,12 +14,20 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/runtimelabels"
 )
 
+// emptyDir is the volumes' source that counts; ConfigMaps, which do too upstream, are
+// files of the kubelet's.
+const emptyDir = "emptyDir"
+
 // staleAfter is how old the runtime's figures may be: it takes them every ten
 // seconds.
 const staleAfter = time.Minute
 
-// walkLimit bounds the count of one pod's files.
-const walkLimit = 10 * time.Second
+// How long new figures of all pods' volumes are waited for, and the logs of one counted:
+// what is not known by then is left to the next look.
+const (
+	refreshLimit = 10 * time.Second
+	logLimit     = 5 * time.Second
+)
 
 // measure reads what pods use of a resource, and what their containers do. A pod
 // of which that is not known is left out.
@@ -30,6 +38,9 @@ func (m *Manager) measure(ctx context.Context, s Signal, l layout, pods []*v1.Po
 	_, layers := l.holds(s)
 	if err != nil && s.isDisk() && layers {
 		return all // what they have written is not known
+	}
+	if s.isDisk() {
+		m.refresh(ctx, pods)
 	}
 	for _, pod := range pods {
 		usage := stats.PodStats{Containers: containers[pod.UID]}
@@ -58,14 +69,29 @@ func (m *Manager) measureCgroup(pod *v1.Pod, usage *stats.PodStats) error {
 	return nil
 }
 
-func (m *Manager) measureDisk(ctx context.Context, pod *v1.Pod, usage *stats.PodStats) error {
-	ctx, cancel := context.WithTimeout(ctx, walkLimit)
+// refresh has pods' volumes measured that were not since the last look.
+func (m *Manager) refresh(ctx context.Context, pods []*v1.Pod) {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
 	defer cancel()
-	logs, volumes, err := m.cfg.Folders.Usage(ctx, pod)
+	m.cfg.Volumes.Refresh(ctx, m.cfg.Period/2, pods...)
+}
+
+// measureDisk adds what a pod has on disk beside layers: at least that, if the figures
+// of a volume are stale or not there yet.
+func (m *Manager) measureDisk(ctx context.Context, pod *v1.Pod, usage *stats.PodStats) error {
+	ctx, cancel := context.WithTimeout(ctx, logLimit)
+	defer cancel()
+	logs, err := m.cfg.Logs.LogUsage(ctx, pod)
 	if err != nil {
 		return err
 	}
-	usage.VolumeStats = volumes
+	for _, v := range m.cfg.Volumes.Volumes(pod) {
+		if v.Ephemeral && v.Source == emptyDir && !v.Stale {
+			usage.VolumeStats = append(usage.VolumeStats, stats.VolumeStats{Name: v.Name, FsStats: stats.FsStats{
+				Time: metav1.NewTime(v.Time), UsedBytes: v.UsedBytes, InodesUsed: v.InodesUsed,
+			}})
+		}
+	}
 	for name, fs := range logs {
 		found := false
 		for i := range usage.Containers {

@@ -24,10 +24,8 @@ var errLate = errors.New("it has not ended in time")
 
 // Run measures until ctx is done. It does not wait for calls that hang.
 func (a *Analyzer) Run(ctx context.Context) error {
-	if a.cfg.Period < 0 {
-		a.cfg.Log.Info("volumes are not measured: volumeStatsAggPeriod is negative")
-		<-ctx.Done()
-		return nil
+	if a.off {
+		a.cfg.Log.Info("volumes are measured only for limits and when the disk is low: volumeStatsAggPeriod is negative")
 	}
 	a.load()
 	a.saved = time.Now()
@@ -83,19 +81,19 @@ func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
 		if len(pod.Spec.Volumes) == 0 {
 			continue
 		}
-		if missing := a.updateLocked(pod); missing {
+		if !a.off && a.updateLocked(pod) {
 			wait(now.Add(lookAgain))
 		}
 		for name, v := range a.mu.pods[pod.UID] {
 			switch {
-			case v.trying:
-			case now.Before(v.due):
+			case v.trying || a.off && !v.wanted:
+			case !v.wanted && now.Before(v.due):
 				wait(v.due)
 			case a.tries[v.path] != nil: // it hangs, or another pod has the same
 				wait(now.Add(lookAgain))
 			case running < a.cfg.Parallel:
 				running++
-				v.trying = true
+				v.trying, v.wanted = true, false
 				a.startLocked(ctx, pod.UID, name, v.path)
 			}
 			// Else: when one has ended, there is another look.
@@ -161,8 +159,12 @@ func (a *Analyzer) forgetLocked(pods []*v1.Pod) {
 			placed = placed || v.path != "" || time.Since(v.measured) > keptPeriods*a.cfg.Period
 		}
 		if placed {
+			for _, v := range volumes {
+				v.tries++ // nobody is to wait for it
+			}
 			delete(a.mu.pods, uid)
 			a.changed = true
+			a.endedLocked()
 		}
 	}
 }
@@ -188,10 +190,18 @@ func (a *Analyzer) lateLocked(path string) {
 	for uid, volumes := range a.mu.pods {
 		for name, v := range volumes {
 			if v.path == path && v.trying {
+				v.tries++
 				a.failLocked(uid, name, v, errLate)
 			}
 		}
 	}
+	a.endedLocked()
+}
+
+// endedLocked wakes those that wait for a measurement.
+func (a *Analyzer) endedLocked() {
+	close(a.mu.ended)
+	a.mu.ended = make(chan struct{})
 }
 
 // failLocked notes that a try has failed, and logs it if the one before had not
@@ -214,7 +224,9 @@ func (a *Analyzer) take(r result) {
 	if v == nil || v.path != r.path {
 		return // gone meanwhile
 	}
-	v.trying = false
+	defer a.endedLocked()
+	v.trying, v.took = false, r.took
+	v.tries++
 	v.due = nextAt(r.uid, now, r.took, a.cfg.Period)
 	if r.err != nil {
 		a.failLocked(r.uid, r.name, v, r.err)

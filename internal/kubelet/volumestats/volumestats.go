@@ -6,6 +6,9 @@
 // with many pods has no burst of work, also not when it starts. What was last known
 // is kept over a restart in a file.
 //
+// Who has to act on what pods have on the disk asks for figures of now, by Refresh:
+// there is one measurement of a volume at a time, for all who want to know.
+//
 // Each volume is measured by itself. One that hangs costs its deadline once: it is
 // marked as stale, with its last figures, and left alone until the call returns;
 // neither another volume nor the end of the agent waits for it. Figures that are very
@@ -53,7 +56,7 @@ type Config struct {
 	Paths    paths
 	Measurer measurer
 	// Period is the time from one measurement of a volume to the next. Default 1m;
-	// negative: nothing is measured.
+	// negative: nothing is measured but what Refresh asks for.
 	Period time.Duration
 	// Deadline bounds one measurement. Default 2m, as upstream's for CSI.
 	Deadline time.Duration
@@ -73,6 +76,7 @@ func (c Config) withDefaults() Config {
 // An Analyzer measures the volumes of one node.
 type Analyzer struct {
 	cfg  Config
+	off  bool // nothing is measured that nobody asks for
 	bell wake.Bell
 	done chan result
 	took *prometheus.HistogramVec
@@ -85,6 +89,8 @@ type Analyzer struct {
 	mu struct {
 		sync.Mutex
 		pods map[types.UID]map[string]*volume // by the pod's name for the volume
+		// ended is closed, and another one made, when a measurement has ended or is late.
+		ended chan struct{}
 	}
 }
 
@@ -94,8 +100,11 @@ type volume struct {
 	usage    podvolumes.Usage
 	measured time.Time // zero: never
 	failed   error     // the last try's error; nil: it was good, or there was none
+	took     time.Duration
 	due      time.Time // zero: at once
+	wanted   bool      // somebody waits for it: it is due
 	trying   bool
+	tries    int // that have ended, or are late
 }
 
 // A try is one call of the measurer.
@@ -117,8 +126,12 @@ type result struct {
 
 // New returns an Analyzer that measures nothing before Run.
 func New(cfg Config) *Analyzer {
+	off := cfg.Period < 0
+	if off {
+		cfg.Period, cfg.File = 0, ""
+	}
 	a := &Analyzer{
-		cfg: cfg.withDefaults(), bell: wake.NewBell(), tries: map[string]*try{},
+		cfg: cfg.withDefaults(), off: off, bell: wake.NewBell(), tries: map[string]*try{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubelet_volume_metric_collection_duration_seconds",
 			Help:    "How long it took to measure a volume, by the method",
@@ -126,6 +139,7 @@ func New(cfg Config) *Analyzer {
 		}, []string{"metric_source"}),
 	}
 	a.mu.pods = map[types.UID]map[string]*volume{}
+	a.mu.ended = make(chan struct{})
 	// A try that hangs may return when nobody listens any more: it must not block then.
 	a.done = make(chan result)
 	if a.cfg.Metrics != nil {
@@ -151,17 +165,20 @@ func (a *Analyzer) Volumes(pod *v1.Pod) []podvolumes.Measured {
 	for i := range pod.Spec.Volumes {
 		source := &pod.Spec.Volumes[i]
 		v := known[source.Name]
-		if v == nil || v.measured.IsZero() || now.Sub(v.measured) > keptPeriods*a.period() {
+		if v == nil || !v.isWithin(keptPeriods*a.cfg.Period, now) {
 			continue
 		}
 		all = append(all, podvolumes.Measured{
 			Name: source.Name, Usage: v.usage, Time: v.measured,
-			Stale: v.failed != nil || now.Sub(v.measured) > stalePeriods*a.period(),
+			Stale: v.failed != nil || !v.isWithin(stalePeriods*a.cfg.Period, now),
 			Claim: claimOf(pod, source), Ephemeral: isEphemeral(source), Source: kindOf(source),
 		})
 	}
 	return all
 }
 
-// period is the real one, of an Analyzer that measures nothing, too.
-func (a *Analyzer) period() time.Duration { return max(a.cfg.Period, time.Second) }
+// isWithin reports whether a volume was measured, and no longer ago than age and what
+// is between two measurements of one that takes long.
+func (v *volume) isWithin(age time.Duration, now time.Time) bool {
+	return !v.measured.IsZero() && now.Sub(v.measured) <= age+2*pauseFactor*v.took
+}
