@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 
@@ -107,6 +108,33 @@ func (h volumeHost) Found(ctx context.Context) ([]podvolumes.Found, error) {
 		}
 	}
 	return found, err
+}
+
+// volumeMeasurer has each volume measured by who can do it best: its driver, or the
+// node.
+type volumeMeasurer struct {
+	host *volumeplugin.Host
+	csi  *csi.Host
+}
+
+// Measure returns what the volume at path takes.
+func (m volumeMeasurer) Measure(ctx context.Context, path string) (podvolumes.Usage, error) {
+	if usage, err := m.csi.Measure(ctx, path); !errors.Is(err, csi.ErrNoStats) {
+		return usage, err
+	}
+	return m.host.Measure(ctx, path)
+}
+
+// volumePaths knows where volumes are, raw devices among them.
+type volumePaths struct{ *volumemanager.Manager }
+
+// Paths returns where each of a pod's volumes is, by the pod's name for it.
+func (p volumePaths) Paths(uid types.UID) map[string]string {
+	paths := p.Manager.Paths(uid)
+	for name, device := range p.Devices(uid) {
+		paths[name] = device.Path
+	}
+	return paths
 }
 
 // csiHandler passes the drivers that register to who uses them.

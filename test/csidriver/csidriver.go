@@ -38,6 +38,9 @@ type Config struct {
 	// Mount has volumes really mounted, for which the test must be root. Without,
 	// they are empty folders.
 	Mount bool
+	// Usage is what NodeGetVolumeStats says; nil: what the filesystem of the volume
+	// says, and that every volume has 10 inodes.
+	Usage []*spec.VolumeUsage
 	// Offline has volumes grow only while no pod has them.
 	Offline bool
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -150,13 +151,22 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeReq
 	return &spec.NodeExpandVolumeResponse{CapacityBytes: d.sizes[r.GetVolumeId()]}, nil
 }
 
-// NodeGetVolumeStats says how full the filesystem is, and that every volume has
-// 10 inodes.
+// NodeGetVolumeStats says how full the volume is.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.users[r.GetVolumeId()][r.GetVolumePath()] {
 		return nil, status.Errorf(codes.NotFound, "%s is not at %s", r.GetVolumeId(), r.GetVolumePath())
+	}
+	if d.cfg.Usage != nil {
+		return &spec.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, nil
+	}
+	if info, err := os.Stat(r.GetVolumePath()); err == nil && info.Mode().Type() == fs.ModeDevice {
+		size, err := deviceSize(r.GetVolumePath())
+		if err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: size}}}, nil
 	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(r.GetVolumePath(), &s); err != nil {
@@ -166,6 +176,15 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 		{Unit: spec.VolumeUsage_BYTES, Total: int64(s.Blocks) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize, Available: int64(s.Bavail) * s.Bsize},
 		{Unit: spec.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
 	}}, nil
+}
+
+func deviceSize(path string) (int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	return file.Seek(0, io.SeekEnd)
 }
 
 // mount makes source, which is made if it is not there, appear at path, unless it

@@ -72,6 +72,11 @@ func TestCSI(t *testing.T) {
 
 	n.csiGrow(disks)
 	device := n.csiDevice(disks)
+	n.eventually("the volumes have their driver's figures", func() error {
+		return wants(n.kubectl("get", "--raw", "/api/v1/nodes/"+n.name+"/proxy/metrics"),
+			`kubelet_volume_stats_inodes{namespace="default",persistentvolumeclaim="disk"} 10`,
+			`kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="raw"} 1.048576e+06`)
+	})
 
 	// The next agent finds what there is, and asks for nothing.
 	names := []string{"one", "two", "raw"}

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +32,17 @@ func (l layout) place(uid types.UID, id podvolumes.ID) string {
 		return l.Volume(uid, id)
 	}
 	return l.target(uid, id)
+}
+
+// owner returns whose volume is at a path that place gave.
+func (l layout) owner(path string) (uid types.UID, id podvolumes.ID, ok bool) {
+	below, ok := strings.CutPrefix(path, l.Pods()+"/")
+	parts := strings.Split(below, "/")
+	if !ok || len(parts) < 4 || parts[2] != string(podvolumes.CSI) {
+		return "", podvolumes.ID{}, false
+	}
+	uid, id = types.UID(parts[0]), podvolumes.ID{Kind: podvolumes.CSI, Dir: parts[3], Block: parts[1] == "volumeDevices"}
+	return uid, id, l.place(uid, id) == path
 }
 
 // record is the folder with the record of a pod's volume.

@@ -2,39 +2,88 @@ package csi_test
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/test/csidriver"
 )
 
-func TestStats(t *testing.T) {
+// A driver's figures are taken as they are; what it leaves out is not known.
+func TestMeasure(t *testing.T) {
+	bytes := func(total, used, available int64) *spec.VolumeUsage {
+		return &spec.VolumeUsage{Unit: spec.VolumeUsage_BYTES, Total: total, Used: used, Available: available}
+	}
+	const none = "disks.example.com says nothing of volume handle-of-pv"
+	for _, tt := range []struct {
+		name    string
+		volume  *podvolumes.Volume
+		figures []*spec.VolumeUsage
+		want    podvolumes.Usage
+		wantErr string
+	}{
+		{
+			"bytes and inodes", persistent("a", "pv"),
+			[]*spec.VolumeUsage{bytes(100, 30, 60), {Unit: spec.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7}},
+			podvolumes.Usage{
+				CapacityBytes: new(uint64(100)), UsedBytes: new(uint64(30)), AvailableBytes: new(uint64(60)),
+				Inodes: new(uint64(10)), InodesUsed: new(uint64(3)), InodesFree: new(uint64(7)),
+			}, "",
+		},
+		{"full", persistent("a", "pv"), []*spec.VolumeUsage{bytes(100, 100, 0)}, podvolumes.Usage{CapacityBytes: new(uint64(100)), UsedBytes: new(uint64(100)), AvailableBytes: new(uint64(0))}, ""},
+		{"a device: its size", raw("a", "pv"), []*spec.VolumeUsage{bytes(100, 0, 0)}, podvolumes.Usage{CapacityBytes: new(uint64(100))}, ""},
+		{"without a size", persistent("a", "pv"), []*spec.VolumeUsage{bytes(0, 30, 0)}, podvolumes.Usage{UsedBytes: new(uint64(30)), AvailableBytes: new(uint64(0))}, ""},
+		{"nonsense", persistent("a", "pv"), []*spec.VolumeUsage{bytes(-1, -5, 3), {Unit: 7, Total: 1}}, podvolumes.Usage{}, none},
+		{"nothing", persistent("a", "pv"), []*spec.VolumeUsage{}, podvolumes.Usage{}, none},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := start(t, func(c *csidriver.Config) { c.Usage = tt.figures })
+			path := w.setUp(tt.volume)
+			got, err := w.host.Measure(t.Context(), path)
+			if tt.wantErr != "" {
+				wantErr(t, err, tt.wantErr)
+				if !errors.Is(err, podvolumes.ErrNoUsage) {
+					t.Errorf("error %v is not silent", err)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Method = podvolumes.ByDriver
+			if diff := cmp.Diff(got, tt.want); diff != "" {
+				t.Errorf("(-got +want):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMeasureFails(t *testing.T) {
 	w := start(t, nil)
 	v := persistent("a", "pv")
-	if _, _, err := w.host.Stats(t.Context(), v.PodUID, v.ID); err == nil {
+	if _, err := w.host.Measure(t.Context(), filepath.Join(w.dir, "pods/a/volumes/kubernetes.io~csi/pv/mount")); err == nil {
 		t.Error("figures of a volume that is not there")
 	}
-	w.setUp(v)
-	bytes, inodes, err := w.host.Stats(t.Context(), v.PodUID, v.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes == nil || bytes.Capacity <= 0 || bytes.Used+bytes.Available > bytes.Capacity {
-		t.Errorf("bytes %+v", bytes)
-	}
-	if diff := cmp.Diff(inodes, &csi.Usage{Capacity: 10, Used: 3, Available: 7}); diff != "" {
-		t.Errorf("inodes (-got +want):\n%s", diff)
+	path := w.setUp(v)
+	if _, err := w.host.Measure(t.Context(), path); err != nil {
+		t.Error(err)
 	}
 	w.driver.Fail("NodeGetVolumeStats", 1, errTrouble)
-	_, _, err = w.host.Stats(t.Context(), v.PodUID, v.ID)
+	_, err := w.host.Measure(t.Context(), path)
 	wantErr(t, err, "NodeGetVolumeStats: trouble")
+	for _, other := range []string{"/", w.dir, filepath.Dir(path), path + "/x", filepath.Join(w.dir, "pods/a/volumes/kubernetes.io~empty-dir/data")} {
+		if _, err := w.host.Measure(t.Context(), other); !errors.Is(err, csi.ErrNoStats) {
+			t.Errorf("%s: error %v", other, err)
+		}
+	}
+	w.host.Deregister(driverName, w.driver.Endpoint())
+	_, err = w.host.Measure(t.Context(), path)
+	wantErr(t, err, "is not registered on this node")
 
 	none := start(t, func(c *csidriver.Config) { c.Lacks = rpc(spec.NodeServiceCapability_RPC_GET_VOLUME_STATS) })
-	none.setUp(v)
-	if _, _, err := none.host.Stats(t.Context(), v.PodUID, v.ID); !errors.Is(err, csi.ErrNoStats) {
+	if _, err := none.host.Measure(t.Context(), none.setUp(v)); !errors.Is(err, csi.ErrNoStats) {
 		t.Errorf("error %v", err)
 	}
 }
