@@ -19,7 +19,7 @@ func (k *Kubelet) wireStats() error {
 	k.volumeStats = volumestats.New(volumestats.Config{
 		Pods: k.Pods, Paths: volumePaths{k.volumes},
 		Measurer: volumeMeasurer{volumeplugin.New(volumeplugin.Config{Dir: k.cfg.Dir, Log: k.cfg.Log.With("part", "volumeplugin")}), k.csi},
-		Period:   k.cfg.VolumeStatsPeriod, File: filepath.Join(k.cfg.Dir, "volume-stats.json"), Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "volumestats"),
+		Period:   k.cfg.VolumeStatsPeriod, File: filepath.Join(k.cfg.Dir, "volume-stats.json"), Metrics: k.cfg.Metrics, Events: k.events, Log: k.cfg.Log.With("part", "volumestats"),
 	})
 	k.stats = stats.New(stats.Config{
 		Node: k.cfg.NodeName, Dir: k.cfg.Dir, Pods: k.Pods, Statuses: k.cache, Groups: groups, PodGroups: k.cgroups, Machine: hoststats.New(k.cfg.Dir),

@@ -53,6 +53,8 @@ type Driver struct {
 
 	mu      sync.Mutex
 	calls   []Call
+	wrong   *string // with all volumes, as ones of an earlier version say it; nil: it does not say
+	health  []*spec.VolumeHealth_VolumeHealthEntry
 	trouble map[string]*trouble
 	broken  []string
 	staged  map[string]string          // by handle: where
@@ -238,6 +240,14 @@ func (d *Driver) Left() []string {
 	}
 	slices.Sort(left)
 	return left
+}
+
+// Ail has the driver say what is wrong with its volumes: as drivers of earlier versions
+// of the interface do, empty being nothing, and as those with GET_VOLUME_HEALTH do.
+func (d *Driver) Ail(wrong *string, health ...*spec.VolumeHealth_VolumeHealthEntry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wrong, d.health = wrong, health
 }
 
 // Size is to how many bytes a volume was grown on the node; 0: it was not.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // capabilities are those that Holdfast uses.
@@ -158,24 +159,47 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 	if !d.users[r.GetVolumeId()][r.GetVolumePath()] {
 		return nil, status.Errorf(codes.NotFound, "%s is not at %s", r.GetVolumeId(), r.GetVolumePath())
 	}
-	if d.cfg.Usage != nil {
-		return &spec.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, nil
-	}
-	if info, err := os.Stat(r.GetVolumePath()); err == nil && info.Mode().Type() == fs.ModeDevice {
-		size, err := deviceSize(r.GetVolumePath())
-		if err != nil {
+	usage := d.cfg.Usage
+	if usage == nil {
+		var err error
+		if usage, err = usageAt(r.GetVolumePath()); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
-		return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: size}}}, nil
+	}
+	answer := &spec.NodeGetVolumeStatsResponse{Usage: usage}
+	if d.wrong != nil {
+		// VolumeCondition, of which the interface has kept the number: abnormal, message.
+		condition := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), protowire.EncodeBool(*d.wrong != ""))
+		condition = protowire.AppendString(protowire.AppendTag(condition, 2, protowire.BytesType), *d.wrong)
+		answer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), condition))
+	}
+	return answer, nil
+}
+
+// NodeGetVolumeHealth says what is wrong with the volume.
+func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *spec.NodeGetVolumeHealthRequest) (*spec.NodeGetVolumeHealthResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.users[r.GetVolumeId()][r.GetVolumePublishPath()] || d.staged[r.GetVolumeId()] != r.GetStagingTargetPath() {
+		return nil, d.refuse("%s is asked for its health at %q and %q", r.GetVolumeId(), r.GetVolumePublishPath(), r.GetStagingTargetPath())
+	}
+	return &spec.NodeGetVolumeHealthResponse{VolumeHealth: &spec.VolumeHealth{VolumeId: r.GetVolumeId(), HealthStatuses: d.health}}, nil
+}
+
+// usageAt is what the filesystem at a path says, with 10 inodes, or the size of a device.
+func usageAt(path string) ([]*spec.VolumeUsage, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeDevice {
+		size, err := deviceSize(path)
+		return []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: size}}, err
 	}
 	var s unix.Statfs_t
-	if err := unix.Statfs(r.GetVolumePath(), &s); err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
+	if err := unix.Statfs(path, &s); err != nil {
+		return nil, err
 	}
-	return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{
+	return []*spec.VolumeUsage{
 		{Unit: spec.VolumeUsage_BYTES, Total: int64(s.Blocks) * s.Bsize, Used: int64(s.Blocks-s.Bfree) * s.Bsize, Available: int64(s.Bavail) * s.Bsize},
 		{Unit: spec.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
-	}}, nil
+	}, nil
 }
 
 func deviceSize(path string) (int64, error) {

@@ -14,7 +14,7 @@ import (
 var ErrNoStats = errors.New("no CSI driver has figures of it")
 
 // Measure asks the driver of the volume at a path, as SetUp returned it, what the
-// volume takes. The error matches ErrNoStats for what is no driver's, and for a driver
+// volume takes, and whether something is wrong with it. The error matches ErrNoStats for what is no driver's, and for a driver
 // that does not measure.
 func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, error) {
 	uid, id, ok := h.layout.owner(path)
@@ -37,6 +37,7 @@ func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, erro
 		answer, err := c.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{
 			VolumeId: r.Handle, VolumePath: h.layout.target(uid, id), StagingTargetPath: h.staged(d, r, id),
 		})
+		usage.Abnormal = condition(answer.ProtoReflect().GetUnknown())
 		for _, u := range answer.GetUsage() {
 			switch u.GetUnit() {
 			case spec.VolumeUsage_BYTES:
@@ -48,10 +49,16 @@ func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, erro
 		}
 		return err
 	})
-	if err == nil && usage == (podvolumes.Usage{Method: podvolumes.ByDriver}) {
-		err = fmt.Errorf("CSI driver %s says nothing of volume %s: %w", d.Name, r.Handle, podvolumes.ErrNoUsage)
+	if err != nil {
+		return usage, err
 	}
-	return usage, err
+	if abnormal := h.health(ctx, d, r, uid, id); abnormal != nil {
+		usage.Abnormal = abnormal
+	}
+	if usage == (podvolumes.Usage{Method: podvolumes.ByDriver}) {
+		return usage, fmt.Errorf("CSI driver %s says nothing of volume %s: %w", d.Name, r.Handle, podvolumes.ErrNoUsage)
+	}
+	return usage, nil
 }
 
 // staged returns where a volume is staged; empty: it is not.

@@ -87,3 +87,48 @@ func TestMeasureFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// What is wrong with a volume, as drivers of any version say it.
+func TestHealth(t *testing.T) {
+	entry := func(status spec.VolumeHealthErrorType, reason, message string) *spec.VolumeHealth_VolumeHealthEntry {
+		return &spec.VolumeHealth_VolumeHealthEntry{Status: status, Reason: reason, Message: message}
+	}
+	newer := func(c *csidriver.Config) { c.Also = rpc(spec.NodeServiceCapability_RPC_GET_VOLUME_HEALTH) }
+	for _, tt := range []struct {
+		name   string
+		driver func(*csidriver.Config)
+		old    *string
+		health []*spec.VolumeHealth_VolumeHealthEntry
+		want   *string
+	}{
+		{"it does not say", nil, nil, nil, nil},
+		{"well", nil, new(""), nil, new("")},
+		{"not well", nil, new("two bad disks"), nil, new("two bad disks")},
+		{"well, in the newer way", newer, new("old"), nil, new("")},
+		{
+			"not well, in the newer way", newer, nil,
+			[]*spec.VolumeHealth_VolumeHealthEntry{
+				entry(spec.VolumeHealthErrorType_DEGRADED, "Rebuild", "one disk is new"), entry(spec.VolumeHealthErrorType_DATA_LOSS, "", ""),
+				entry(99, "Later", "than this version"), entry(spec.VolumeHealthErrorType_INACCESSIBLE, "", "no path"),
+			},
+			new("Degraded (Rebuild): one disk is new; DataLoss; Inaccessible: no path"),
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := start(t, tt.driver)
+			w.driver.Ail(tt.old, tt.health...)
+			usage, err := w.host.Measure(t.Context(), w.setUp(persistent("a", "pv")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(usage.Abnormal, tt.want); diff != "" {
+				t.Errorf("(-got +want):\n%s", diff)
+			}
+		})
+	}
+	w := start(t, newer)
+	w.driver.Fail("NodeGetVolumeHealth", 1, errTrouble)
+	if usage, err := w.host.Measure(t.Context(), w.setUp(persistent("a", "pv"))); err != nil || usage.UsedBytes == nil || usage.Abnormal != nil {
+		t.Errorf("a driver that cannot tell costs the figures: %+v, %v", usage, err)
+	}
+}

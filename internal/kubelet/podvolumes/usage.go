@@ -30,6 +30,9 @@ type Usage struct {
 	Inodes         *uint64 `json:"inodes,omitempty"`
 	InodesFree     *uint64 `json:"inodesFree,omitempty"`
 	InodesUsed     *uint64 `json:"inodesUsed,omitempty"`
+
+	// Abnormal is what is wrong with the volume, as its driver has it; empty: nothing.
+	Abnormal *string `json:"abnormal,omitempty"`
 }
 
 // A Measured is what is known of one volume of a pod.

@@ -101,3 +101,7 @@ const (
 	FileSystemResizeSuccessful = "FileSystemResizeSuccessful"
 	VolumeResizeFailed         = "VolumeResizeFailed"
 )
+
+// VolumeConditionAbnormal is the reason of an event about a volume with which
+// something is wrong, as its driver says.
+const VolumeConditionAbnormal = "VolumeConditionAbnormal"

@@ -30,6 +30,7 @@ var (
 		newFigure("inodes_used", "Inodes that the volume takes", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }),
 	}
 
+	abnormal  = prometheus.NewDesc("kubelet_volume_stats_health_status_abnormal", "1 if something is wrong with the volume, as its driver says, else 0", claimLabels, nil)
 	volumeAge = prometheus.NewDesc("holdfast_volume_age_seconds", "How old the figures of the volume are", volumeLabels, nil)
 	stale     = prometheus.NewDesc("holdfast_volume_stale", "1 if the last try to measure the volume has failed or hangs, else 0", volumeLabels, nil)
 	ephemeral = prometheus.NewDesc("holdfast_pod_ephemeral_storage_used_bytes", "Bytes that the pod has on the node's disk: layers, logs and its own volumes", []string{"namespace", "pod"}, nil)
@@ -49,7 +50,7 @@ func (s series) Describe(ch chan<- *prometheus.Desc) {
 		ch <- f.claim
 		ch <- f.own
 	}
-	for _, d := range []*prometheus.Desc{volumeAge, stale, ephemeral, logUsed} {
+	for _, d := range []*prometheus.Desc{abnormal, volumeAge, stale, ephemeral, logUsed} {
 		ch <- d
 	}
 }
@@ -83,6 +84,13 @@ func (s series) Collect(ch chan<- prometheus.Metric) {
 				if first {
 					send(f.claim, float64(*n), v.PVCRef.Namespace, v.PVCRef.Name)
 				}
+			}
+			if first && m.Abnormal != nil {
+				wrong := 0.0
+				if *m.Abnormal != "" {
+					wrong = 1
+				}
+				send(abnormal, wrong, v.PVCRef.Namespace, v.PVCRef.Name)
 			}
 			send(volumeAge, time.Since(m.Time).Seconds(), labels...)
 			isStale := 0.0

@@ -156,7 +156,7 @@ func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
 		{Name: "scratch", Usage: usage(100), Time: at, Ephemeral: true, Source: "emptyDir"},
 		{Name: "data", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim", Stale: true},
 		{Name: "again", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim"},
-		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: new(uint64(7))}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
+		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: new(uint64(7)), Abnormal: new("a bad disk")}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
 	}
 }
 
@@ -446,13 +446,17 @@ func TestSeries(t *testing.T) {
 			for _, l := range f.GetMetric()[0].GetLabel() {
 				labels = append(labels, l.GetName())
 			}
+			if wrong := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "kubelet_volume_stats_health_status_abnormal" && wrong != 1 {
+				t.Errorf("a volume that is not well has %v", wrong)
+			}
 			got[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = len(f.GetMetric())
 		}
 		const volume = "{method,namespace,pod,source,volume}"
 		const claim = "{namespace,persistentvolumeclaim}"
 		want := map[string]int{
 			"kubelet_volume_stats_used_bytes" + claim: 1, "kubelet_volume_stats_inodes_used" + claim: 1, "kubelet_volume_stats_capacity_bytes" + claim: 1,
-			"holdfast_volume_used_bytes" + volume: 3, "holdfast_volume_inodes_used" + volume: 3, "holdfast_volume_capacity_bytes" + volume: 1,
+			"kubelet_volume_stats_health_status_abnormal" + claim: 1,
+			"holdfast_volume_used_bytes" + volume:                 3, "holdfast_volume_inodes_used" + volume: 3, "holdfast_volume_capacity_bytes" + volume: 1,
 			"holdfast_volume_age_seconds" + volume: 4, "holdfast_volume_stale" + volume: 4,
 			"holdfast_pod_ephemeral_storage_used_bytes{namespace,pod}":                 1,
 			"kubelet_container_log_filesystem_used_bytes{container,namespace,pod,uid}": 1,

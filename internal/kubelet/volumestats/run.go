@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reason"
 )
 
 const (
@@ -235,8 +236,25 @@ func (a *Analyzer) take(r result) {
 	if v.failed != nil {
 		a.cfg.Log.Info("a volume can be measured again", "podUID", r.uid, "volume", r.name)
 	}
+	if abnormal := r.usage.Abnormal; abnormal != nil && *abnormal != "" && (v.usage.Abnormal == nil || *v.usage.Abnormal != *abnormal) {
+		a.tellAbnormal(r.uid, r.name, *abnormal)
+	}
 	v.usage, v.measured, v.failed, a.changed = r.usage, now, nil, true
 	a.took.WithLabelValues(source(r.usage.Method)).Observe(r.took.Seconds())
+}
+
+// tellAbnormal tells, in upstream's words, that something is wrong with a volume, when
+// it begins or becomes something else.
+func (a *Analyzer) tellAbnormal(uid types.UID, name, why string) {
+	a.cfg.Log.Warn("a volume is not well, says its driver", "podUID", uid, "volume", name, "why", why)
+	if a.cfg.Events == nil {
+		return
+	}
+	for _, pod := range a.cfg.Pods() {
+		if pod.UID == uid {
+			a.cfg.Events.Eventf(pod, v1.EventTypeWarning, reason.VolumeConditionAbnormal, "Volume %s: %s", name, why)
+		}
+	}
 }
 
 // source is a method in the words of upstream's metric.

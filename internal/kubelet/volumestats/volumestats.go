@@ -27,6 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -43,6 +44,11 @@ type paths interface {
 // made for several volumes at once.
 type measurer interface {
 	Measure(ctx context.Context, path string) (podvolumes.Usage, error)
+}
+
+// events are sent to the API. The call does not block.
+type events interface {
+	Eventf(object runtime.Object, kind, reason, format string, args ...any)
 }
 
 // DefaultPeriod is upstream's.
@@ -63,6 +69,7 @@ type Config struct {
 	Parallel int    // how many volumes are measured at once, beside those that hang; default 2
 	File     string // where figures are kept over a restart; empty: nowhere
 	Metrics  prometheus.Registerer
+	Events   events // get what is wrong with a volume; nil: nobody is told
 	Log      *slog.Logger
 }
 

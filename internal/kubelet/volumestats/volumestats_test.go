@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
@@ -38,6 +39,7 @@ type world struct {
 	running int
 	most    int           // that ran at once
 	takes   time.Duration // of each call
+	ill     *string       // what is wrong with all volumes
 	log     bytes.Buffer
 }
 
@@ -97,7 +99,7 @@ func (w *world) Measure(_ context.Context, path string) (podvolumes.Usage, error
 	defer w.mu.Unlock()
 	w.running--
 	used := uint64(len(path))
-	return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: &used}, w.fail[path]
+	return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: &used, Abnormal: w.ill}, w.fail[path]
 }
 
 func (w *world) count(path string) int {
@@ -367,6 +369,49 @@ func TestRestart(t *testing.T) {
 		pass(time.Minute)
 		if n := w.count("/uid-7/v"); n != 1 {
 			t.Errorf("measured %d times in the first minute", n)
+		}
+	})
+}
+
+// TestAbnormal holds that an event tells what is wrong with a volume when it begins or
+// becomes something else, and not again after a restart.
+func TestAbnormal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		sick := pod("u", "data")
+		w.pods = []*v1.Pod{pod("other", "data"), sick}
+		w.hidden["/other/data"] = true
+		sent := clientrecord.NewFakeRecorder(10)
+		cfg := w.config()
+		cfg.Events, cfg.File = sent, filepath.Join(t.TempDir(), "volumes.json")
+		a, stop := run(t, cfg)
+		defer func() { stop() }()
+		const event = "Warning VolumeConditionAbnormal Volume data: "
+		for _, step := range []struct {
+			ill  *string
+			want []string
+		}{
+			{nil, nil}, {new(""), nil}, {new("a bad disk"), []string{event + "a bad disk"}}, {new("a bad disk"), nil},
+			{new("two bad disks"), []string{event + "two bad disks"}}, {new(""), nil}, {new("a bad disk"), []string{event + "a bad disk"}},
+		} {
+			w.set(func() { w.ill = step.ill })
+			pass(2 * time.Minute)
+			var got []string
+			for len(sent.Events) > 0 {
+				got = append(got, <-sent.Events)
+			}
+			if !slices.Equal(got, step.want) {
+				t.Errorf("events %q, want %q", got, step.want)
+			}
+			if now := a.Volumes(sick)[0].Abnormal; (now == nil) != (step.ill == nil) || now != nil && *now != *step.ill {
+				t.Errorf("it is said to be %v, want %v", now, step.ill)
+			}
+		}
+		stop()
+		_, stop = run(t, cfg)
+		pass(2 * time.Minute)
+		if len(sent.Events) > 0 {
+			t.Errorf("after a restart: %s", <-sent.Events)
 		}
 	})
 }
