@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,12 +23,12 @@ var (
 	volumeLabels = []string{"namespace", "pod", "volume", "source", "method"}
 
 	figures = []figure{
-		newFigure("capacity_bytes", "Size of the volume in bytes", func(f *statsapi.FsStats) *uint64 { return f.CapacityBytes }),
-		newFigure("available_bytes", "Bytes that are left in the volume", func(f *statsapi.FsStats) *uint64 { return f.AvailableBytes }),
-		newFigure("used_bytes", "Bytes that the volume takes", func(f *statsapi.FsStats) *uint64 { return f.UsedBytes }),
-		newFigure("inodes", "Inodes that there can be in the volume", func(f *statsapi.FsStats) *uint64 { return f.Inodes }),
-		newFigure("inodes_free", "Inodes that are left in the volume", func(f *statsapi.FsStats) *uint64 { return f.InodesFree }),
-		newFigure("inodes_used", "Inodes that the volume takes", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }),
+		newFigure("holdfast_volume_capacity_bytes", "Size of the volume in bytes", func(f *statsapi.FsStats) *uint64 { return f.CapacityBytes }),
+		newFigure("holdfast_volume_available_bytes", "Bytes that are left in the volume", func(f *statsapi.FsStats) *uint64 { return f.AvailableBytes }),
+		newFigure("holdfast_volume_used_bytes", "Bytes that the volume takes", func(f *statsapi.FsStats) *uint64 { return f.UsedBytes }),
+		newFigure("holdfast_volume_inodes", "Inodes that there can be in the volume", func(f *statsapi.FsStats) *uint64 { return f.Inodes }),
+		newFigure("holdfast_volume_inodes_free", "Inodes that are left in the volume", func(f *statsapi.FsStats) *uint64 { return f.InodesFree }),
+		newFigure("holdfast_volume_inodes_used", "Inodes that the volume takes", func(f *statsapi.FsStats) *uint64 { return f.InodesUsed }),
 	}
 
 	abnormal  = prometheus.NewDesc("kubelet_volume_stats_health_status_abnormal", "1 if something is wrong with the volume, as its driver says, else 0", claimLabels, nil)
@@ -37,10 +38,11 @@ var (
 	logUsed   = prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "Bytes that the container's logs take", []string{"uid", "namespace", "pod", "container"}, nil)
 )
 
+// newFigure makes the series of our own name, and upstream's for claims.
 func newFigure(name, help string, of func(*statsapi.FsStats) *uint64) figure {
 	return figure{
-		prometheus.NewDesc("kubelet_volume_stats_"+name, help, claimLabels, nil),
-		prometheus.NewDesc("holdfast_volume_"+name, help, volumeLabels, nil), of,
+		prometheus.NewDesc(strings.Replace(name, "holdfast_volume_", "kubelet_volume_stats_", 1), help, claimLabels, nil),
+		prometheus.NewDesc(name, help, volumeLabels, nil), of,
 	}
 }
 
