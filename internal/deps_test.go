@@ -26,6 +26,7 @@ var kinds = map[string]string{
 	"internal/projectquota":           "leaf",
 	"internal/cgroupfs":               "leaf",
 	"internal/resourcemetrics":        "leaf",
+	"internal/figures":                "leaf",
 	"internal/cli":                    "leaf",
 	"internal/accounts":               "leaf",
 	"internal/control":                "leaf",

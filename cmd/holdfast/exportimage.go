@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
@@ -36,10 +35,8 @@ a registry, or from here.`,
 				return exportFile(args[0], args[1])
 			}
 			out := cmd.OutOrStdout()
-			if f, ok := out.(*os.File); ok {
-				if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
-					return errors.New("an archive is nothing for a terminal: name a file")
-				}
+			if isTerminal(out) {
+				return errors.New("an archive is nothing for a terminal: name a file")
 			}
 			return node.ExportImage(out, args[0])
 		},
