@@ -18,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Size is how many bytes each says it has, whatever is in it.
+const Size = 1 << 20
+
 // An FS is one of them.
 type FS struct {
 	dir  string

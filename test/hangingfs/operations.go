@@ -124,7 +124,7 @@ var operations = map[uint32]func(f *FS, in header, body []byte) ([]byte, unix.Er
 	opReaddir: func(f *FS, in header, body []byte) ([]byte, unix.Errno) { return f.readdir(in.node, body), 0 },
 	opUnlink:  remove,
 	opRmdir:   remove,
-	opStatfs:  func(*FS, header, []byte) ([]byte, unix.Errno) { return make([]byte, 80), 0 },
+	opStatfs:  func(*FS, header, []byte) ([]byte, unix.Errno) { return statfs(), 0 },
 }
 
 func nothing(*FS, header, []byte) ([]byte, unix.Errno) { return nil, 0 }
@@ -133,6 +133,19 @@ func nothing(*FS, header, []byte) ([]byte, unix.Errno) { return nil, 0 }
 func opened() []byte {
 	out := make([]byte, 16)
 	binary.NativeEndian.PutUint32(out[8:], 1) // FOPEN_DIRECT_IO
+	return out
+}
+
+// statfs is struct fuse_kstatfs: of Size bytes, of which one block is in use.
+func statfs() []byte {
+	const block = 4096
+	out := make([]byte, 80)
+	binary.NativeEndian.PutUint64(out, Size/block)
+	binary.NativeEndian.PutUint64(out[8:], Size/block-1)
+	binary.NativeEndian.PutUint64(out[16:], Size/block-1)
+	binary.NativeEndian.PutUint32(out[40:], block)
+	binary.NativeEndian.PutUint32(out[44:], 255) // bytes of a name
+	binary.NativeEndian.PutUint32(out[48:], block)
 	return out
 }
 

@@ -226,9 +226,9 @@ func (a *Analyzer) take(r result) {
 		return // gone meanwhile
 	}
 	defer a.endedLocked()
-	v.trying, v.took = false, r.took
+	v.trying, v.took = false, a.cost(r.took)
 	v.tries++
-	v.due = nextAt(r.uid, now, r.took, a.cfg.Period)
+	v.due = nextAt(r.uid, now, v.took, a.cfg.Period)
 	if r.err != nil {
 		a.failLocked(r.uid, r.name, v, r.err)
 		return
@@ -255,6 +255,15 @@ func (a *Analyzer) tellAbnormal(uid types.UID, name, why string) {
 			a.cfg.Events.Eventf(pod, v1.EventTypeWarning, reason.VolumeConditionAbnormal, "Volume %s: %s", name, why)
 		}
 	}
+}
+
+// cost returns how long a call that took so long worked. One that went on after it was
+// told to end has waited for a device or a server.
+func (a *Analyzer) cost(took time.Duration) time.Duration {
+	if took > a.cfg.Deadline+a.cfg.Deadline/10 {
+		return 0
+	}
+	return took
 }
 
 // source is a method in the words of upstream's metric.

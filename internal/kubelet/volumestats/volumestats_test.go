@@ -262,6 +262,11 @@ func TestHang(t *testing.T) {
 		if got := a.Volumes(p); len(got) != 2 || got[1].Stale {
 			t.Errorf("it answers again: %+v", got)
 		}
+		before := w.count("/u/bad")
+		pass(5 * time.Minute)
+		if n := w.count("/u/bad") - before; n < 4 {
+			t.Errorf("measured %d times in five minutes after it hung: it paused as if that had been work", n)
+		}
 	})
 }
 
