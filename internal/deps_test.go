@@ -24,6 +24,7 @@ var kinds = map[string]string{
 	"internal/docs":                   "leaf", // tests alone
 	"internal/diskusage":              "leaf",
 	"internal/projectquota":           "leaf",
+	"internal/qgroup":                 "leaf",
 	"internal/cgroupfs":               "leaf",
 	"internal/resourcemetrics":        "leaf",
 	"internal/figures":                "leaf",

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskusage"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/projectquota"
+	"github.com/holdfast-dev/holdfast/internal/qgroup"
 )
 
 // Measure returns what the volume at path takes, by the best method that there is
@@ -58,6 +59,11 @@ func (h *Host) measure(ctx context.Context, path string) (podvolumes.Usage, erro
 			return byQuota(usage, quota), nil
 		}
 	}
+	if disk.Type == unix.BTRFS_SUPER_MAGIC {
+		if group, err := qgroup.Read(path); err == nil {
+			return bySubvolume(usage, group), nil
+		}
+	}
 	counted, err := diskusage.Measure(ctx, path+"/.", diskusage.Options{Background: true}) // a hostPath may be a link
 	if errors.Is(err, unix.ENOTDIR) {
 		counted, err = diskusage.Measure(ctx, path, diskusage.Options{Background: true})
@@ -73,6 +79,20 @@ func (h *Host) measure(ctx context.Context, path string) (podvolumes.Usage, erro
 // With a limit statfs has told the limit already, as size.
 func byQuota(usage podvolumes.Usage, quota projectquota.Usage) podvolumes.Usage {
 	usage.Method, usage.UsedBytes, usage.InodesUsed = podvolumes.ByQuota, &quota.Bytes, &quota.Inodes
+	return usage
+}
+
+// bySubvolume puts what btrfs says of one subvolume into what it says of itself. statfs
+// does not know of the subvolume's limit, and no group counts inodes.
+func bySubvolume(usage podvolumes.Usage, group qgroup.Usage) podvolumes.Usage {
+	usage.Method, usage.UsedBytes, usage.InodesUsed = podvolumes.ByQuota, &group.Bytes, nil
+	if group.Limit > 0 {
+		left := group.Limit - min(group.Bytes, group.Limit)
+		if usage.AvailableBytes != nil {
+			left = min(left, *usage.AvailableBytes)
+		}
+		usage.CapacityBytes, usage.AvailableBytes = &group.Limit, &left
+	}
 	return usage
 }
 
