@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -262,6 +263,24 @@ func TestOneFilesystem(t *testing.T) {
 	}
 	if got := measure(t, dir, Options{}); got.Inodes != want.Inodes-2 || got.Bytes > want.Bytes {
 		t.Errorf("got %+v, want %+v without the two folders that others are mounted on", got, want)
+	}
+}
+
+// TestYieldsToOthers holds that a count in the background is behind all others that want
+// the disk or the processor.
+func TestYieldsToOthers(t *testing.T) {
+	const whoProcess, classIdle, classShift = 1, 3, 13
+	type priorities struct{ class, nice int }
+	got := make(chan priorities)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		yieldToOthers()
+		class, _, _ := unix.Syscall(unix.SYS_IOPRIO_GET, whoProcess, 0, 0)
+		nice, _ := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		got <- priorities{int(class >> classShift), 20 - nice} // the system call has them so
+	}()
+	if p := <-got; p.class != classIdle || p.nice < 10 {
+		t.Errorf("class %d, nice %d; want %d and 10", p.class, p.nice, classIdle)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -137,6 +138,19 @@ func TestMeasureQuota(t *testing.T) {
 				t.Errorf("%s: %d of %d bytes, %d left, %d inodes", u.Method, *u.UsedBytes, *u.CapacityBytes, *u.AvailableBytes, *u.InodesUsed)
 			}
 		})
+	}
+}
+
+// TestMeasureDevice holds that of a device the size is known, and nothing else.
+func TestMeasureDevice(t *testing.T) {
+	testenv.Need(t, "root")
+	link := filepath.Join(t.TempDir(), "device")
+	if err := os.Symlink(testenv.LoopDevice(t, 3<<20), link); err != nil {
+		t.Fatal(err)
+	}
+	want := podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: new(uint64(3 << 20))}
+	if diff := cmp.Diff(want, measured(t, link)); diff != "" {
+		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -153,6 +154,36 @@ func TestQuotaOfFullFolder(t *testing.T) {
 		}
 		if !strings.Contains(log.String(), "the folder is not empty") {
 			t.Errorf("told %s", log)
+		}
+	})
+}
+
+// TestQuotaOfAdministrator holds that a folder to which somebody else gave a project with
+// a limit has the limit as its size, and its own files as its use.
+func TestQuotaOfAdministrator(t *testing.T) {
+	onQuotaDisks(t, func(t *testing.T, h *Host, _ *bytes.Buffer) {
+		const project = 77
+		dir := string(h.layout)
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		attributes := [7]uint32{0x200, 0, 0, project} // struct fsxattr: FS_XFLAG_PROJINHERIT
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), 0x401c5820, uintptr(unsafe.Pointer(&attributes))); errno != 0 {
+			t.Fatalf("FS_IOC_FSSETXATTR: %v", errno)
+		}
+		quota := [9]uint64{16 << 10, 0, 0, 0, 0, 0, 0, 0, 1} // struct if_dqblk: a hard limit of 16 MiB, QIF_BLIMITS
+		const setProjectQuota = 0x800008<<8 | 2
+		if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), setProjectQuota, project, uintptr(unsafe.Pointer(&quota)), 0, 0); errno != 0 {
+			t.Fatalf("quotactl: %v", errno)
+		}
+		path := setUp(t, h, sized(1<<20, true))
+		fill(t, filepath.Join(path, "f"), 2<<20)
+		unix.Sync()
+		u, err := h.Measure(t.Context(), path)
+		if err != nil || u.Method != podvolumes.ByWalk || *u.CapacityBytes != 16<<20 || *u.UsedBytes < 2<<20 || *u.InodesUsed != 2 {
+			t.Errorf("measured %+v, %v", u, err)
 		}
 	})
 }

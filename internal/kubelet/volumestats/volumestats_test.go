@@ -339,6 +339,15 @@ func TestOff(t *testing.T) {
 	})
 }
 
+// TestPeriod holds what kubeadm's files expect, which say 0.
+func TestPeriod(t *testing.T) {
+	for period, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second, -1: time.Minute} {
+		if a := New(Config{Period: period}); a.cfg.Period != want || a.off != (period < 0) {
+			t.Errorf("%v: a period of %v, off %v; want %v", period, a.cfg.Period, a.off, want)
+		}
+	}
+}
+
 // TestRestart holds that a restart keeps the figures and makes no burst.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
