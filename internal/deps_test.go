@@ -27,6 +27,7 @@ var kinds = map[string]string{
 	"internal/qgroup":                 "leaf",
 	"internal/cgroupfs":               "leaf",
 	"internal/resourcemetrics":        "leaf",
+	"internal/cadvisormetrics":        "leaf",
 	"internal/figures":                "leaf",
 	"internal/cli":                    "leaf",
 	"internal/accounts":               "leaf",
