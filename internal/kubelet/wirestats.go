@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
@@ -23,7 +24,7 @@ func (k *Kubelet) wireStats() error {
 	})
 	k.stats = stats.New(stats.Config{
 		Node: k.cfg.NodeName, Dir: k.cfg.Dir, Pods: k.Pods, Statuses: k.cache, Groups: groups, PodGroups: k.cgroups, Machine: hoststats.New(k.cfg.Dir),
-		Runtime: k.runtime, Logs: k.folders, Volumes: k.volumeStats, Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "stats"),
+		Runtime: k.runtime, RuntimeSocket: strings.TrimPrefix(k.cfg.RuntimeEndpoint, "unix://"), Logs: k.folders, Volumes: k.volumeStats, Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "stats"),
 	})
 	return nil
 }

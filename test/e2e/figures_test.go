@@ -109,6 +109,7 @@ func TestFigures(t *testing.T) {
 		"the node":        testNodeFigures,
 		"only the newest": testRestartedFigures,
 		"top":             testTop,
+		"cAdvisor":        testCadvisorSeries,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *n
@@ -429,12 +430,78 @@ func testNodeFigures(t *testing.T, n *node, _ *v1.Pod) {
 	if node.Runtime.ImageFs == nil || near(node.Runtime.ImageFs.UsedBytes, 1<<20, 1<<40) != nil {
 		t.Errorf("images: %+v", node.Runtime.ImageFs)
 	}
+	system := map[string]*statsapi.ContainerStats{}
+	for i := range node.SystemContainers {
+		system[node.SystemContainers[i].Name] = &node.SystemContainers[i]
+	}
+	pid := n.report().PID
+	_, containerd, _ := strings.Cut(read(t, filepath.Join(n.root, "logs", "holdfast.log")), "part=containerd pid=")
+	containerd, _, _ = strings.Cut(containerd, "\n")
+	for name, process := range map[string]string{"kubelet": strconv.Itoa(pid), "runtime": containerd} {
+		got := system[name]
+		if got == nil || got.CPU == nil || got.Memory == nil {
+			t.Errorf("system container %s: %+v", name, got)
+			continue
+		}
+		_, most, _ := strings.Cut(read(t, "/proc/"+process+"/status"), "VmHWM:")
+		most, _, _ = strings.Cut(most, "kB")
+		if err := errors.Join(near(got.Memory.WorkingSetBytes, 10<<20, number(t, most)<<10), near(got.CPU.UsageCoreNanoSeconds, 1e7, 1e13), near(got.CPU.UsageNanoCores, 0, 8e9)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if pods := system["pods"]; pods == nil || near(pods.Memory.WorkingSetBytes, 64<<20, 1<<40) != nil {
+		t.Errorf("all pods: %+v", pods)
+	}
 	small, err := n.raw("/stats/summary?only_cpu_and_memory=true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(small), "volume") || !strings.Contains(string(small), "usageCoreNanoSeconds") {
 		t.Errorf("only_cpu_and_memory: %s", small)
+	}
+}
+
+// testCadvisorSeries holds that the series that dashboards use are there for a container
+// and its pod, with the kernel's figures.
+func testCadvisorSeries(t *testing.T, n *node, pod *v1.Pod) {
+	process := processOf(t, pod, "cpu")
+	low := processorTime(t, process)
+	var data []byte
+	const used = `container_cpu_usage_seconds_total{container="cpu",`
+	n.eventually("the loop's processor time", func() error {
+		var err error
+		if data, err = n.raw("/metrics/cadvisor"); err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(string(data), used)
+		_, rest, _ = strings.Cut(rest, "} ")
+		text, _, _ := strings.Cut(rest, " ")
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %w", used, err)
+		}
+		nanos := uint64(seconds * 1e9)
+		return near(&nanos, low-1000, processorTime(t, process)+1000) // which a float rounds
+	})
+	want := []string{
+		"machine_cpu_cores{", "machine_memory_bytes{", `container_cpu_usage_seconds_total{container="",id="/",`,
+		`container_network_receive_bytes_total{container="",id="/holdfast-`, `namespace="default",pod="figures",interface="eth0"} `,
+		`container_fs_usage_bytes{container="disk",`, `container_oom_events_total{container="memory",`,
+	}
+	for _, series := range []string{
+		"container_memory_working_set_bytes", "container_memory_rss", "container_memory_cache", "container_memory_usage_bytes", "container_processes", "container_threads",
+		"container_start_time_seconds", "container_spec_cpu_quota", "container_spec_cpu_period", "container_spec_cpu_shares", "container_spec_memory_limit_bytes",
+		"container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total", "container_cpu_cfs_throttled_seconds_total", "container_last_seen",
+	} {
+		want = append(want, series+`{container="cpu",`)
+	}
+	if err := wants(string(data), want...); err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, `container_spec_cpu_quota{container="cpu",`) && !strings.HasSuffix(line, "} 30000\n") {
+			t.Errorf("a limit of 300m: %s", line)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (h *Host) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
 	return has, info, nil
 }
 
-// Free returns how full the machine is: its memory, and its process identifiers.
+// Free returns how full the machine is: its memory, its swap, and its process identifiers.
 // Available is the memory that is free or holds file pages that were not used
 // lately, the working set is all other, as the upstream kubelet counts them.
 func (h *Host) Free() (stats.NodeStats, error) {
@@ -85,9 +85,11 @@ func (h *Host) Free() (stats.NodeStats, error) {
 	}
 	whole := uint64(meminfo["MemTotal"])
 	available := min(uint64(meminfo["MemFree"]+meminfo["Inactive(file)"]), whole)
+	swapFree := min(uint64(meminfo["SwapFree"]), uint64(meminfo["SwapTotal"]))
 	return stats.NodeStats{
 		Memory: &stats.MemoryStats{AvailableBytes: &available, WorkingSetBytes: new(whole - available)},
 		Rlimit: &stats.RlimitStats{MaxPID: &maxPID, NumOfRunningProcesses: &tasks},
+		Swap:   &stats.SwapStats{SwapAvailableBytes: &swapFree, SwapUsageBytes: new(uint64(meminfo["SwapTotal"]) - swapFree)},
 	}, nil
 }
 

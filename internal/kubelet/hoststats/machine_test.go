@@ -26,7 +26,7 @@ func fakeHost(t *testing.T, files map[string]string) *Host {
 }
 
 var files = map[string]string{
-	"proc/meminfo":                   "MemTotal:  2048 kB\nMemFree:  500 kB\nMemAvailable:  900 kB\nInactive(file):  12 kB\nSwapTotal:  4 kB\nHugePages_Total:  3\n",
+	"proc/meminfo":                   "MemTotal:  2048 kB\nMemFree:  500 kB\nMemAvailable:  900 kB\nInactive(file):  12 kB\nSwapTotal:  4 kB\nSwapFree:  1 kB\nHugePages_Total:  3\n",
 	"proc/loadavg":                   "0.00 0.01 0.05 1/234 5678\n",
 	"proc/sys/kernel/pid_max":        "32768\n",
 	"proc/sys/kernel/osrelease":      "6.1.0-test\n",
@@ -74,6 +74,9 @@ func TestFree(t *testing.T) {
 	}
 	if got := [2]uint64{*free.Memory.AvailableBytes, *free.Memory.WorkingSetBytes}; got != [2]uint64{512 << 10, 1536 << 10} {
 		t.Errorf("available memory and working set = %v, want 512 KiB and the rest of 2 MiB", got)
+	}
+	if got := [2]uint64{*free.Swap.SwapAvailableBytes, *free.Swap.SwapUsageBytes}; got != [2]uint64{1 << 10, 3 << 10} {
+		t.Errorf("swap that is left and used = %v, want 1 and 3 KiB", got)
 	}
 	if got := [2]int64{*free.Rlimit.NumOfRunningProcesses, *free.Rlimit.MaxPID}; got != [2]int64{234, 32768} {
 		t.Errorf("tasks and their bound = %v, want 234 of 32768", got)

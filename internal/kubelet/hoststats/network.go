@@ -11,11 +11,27 @@ import (
 	"time"
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 )
 
-// Network returns what the network interfaces that a process has have carried, but for
-// the loopback; 0 is our own process.
+// Network is Interfaces in the form of the Summary.
 func (h *Host) Network(process int) ([]stats.InterfaceStats, error) {
+	interfaces, err := h.Interfaces(process)
+	if err != nil {
+		return nil, err
+	}
+	var all []stats.InterfaceStats
+	for i := range interfaces {
+		in, out := &interfaces[i].Received, &interfaces[i].Sent
+		all = append(all, stats.InterfaceStats{Name: interfaces[i].Name, RxBytes: &in.Bytes, RxErrors: &in.Errors, TxBytes: &out.Bytes, TxErrors: &out.Errors})
+	}
+	return all, nil
+}
+
+// Interfaces returns what the network interfaces that a process has have carried, but for
+// the loopback; 0 is our own process.
+func (h *Host) Interfaces(process int) ([]cadvisormetrics.Interface, error) {
 	who := "self"
 	if process > 0 {
 		who = strconv.Itoa(process)
@@ -28,9 +44,10 @@ func (h *Host) Network(process int) ([]stats.InterfaceStats, error) {
 }
 
 // parseInterfaces reads /proc/net/dev: after the name eight numbers of what came, then
-// eight of what went; of each, bytes are the first and errors the third.
-func parseInterfaces(content []byte) []stats.InterfaceStats {
-	var all []stats.InterfaceStats
+// eight of what went; of each, the first four are bytes, packets, errors and what was
+// dropped.
+func parseInterfaces(content []byte) []cadvisormetrics.Interface {
+	var all []cadvisormetrics.Interface
 	for line := range bytes.Lines(content) {
 		name, rest, ok := strings.Cut(string(line), ":")
 		name = strings.TrimSpace(name)
@@ -48,9 +65,23 @@ func parseInterfaces(content []byte) []stats.InterfaceStats {
 		if err != nil {
 			continue
 		}
-		all = append(all, stats.InterfaceStats{Name: name, RxBytes: &n[0], RxErrors: &n[2], TxBytes: &n[8], TxErrors: &n[10]})
+		all = append(all, cadvisormetrics.Interface{
+			Name:     name,
+			Received: cadvisormetrics.Traffic{Bytes: n[0], Packets: n[1], Errors: n[2], Dropped: n[3]},
+			Sent:     cadvisormetrics.Traffic{Bytes: n[8], Packets: n[9], Errors: n[10], Dropped: n[11]},
+		})
 	}
 	return all
+}
+
+// Device returns the name of a block device, such as /dev/sda1, by its numbers. Empty: there
+// is none with them, as of filesystems that are on no device.
+func (h *Host) Device(major, minor uint32) string {
+	link, err := os.Readlink(filepath.Join("/", h.root, "sys/dev/block", fmt.Sprintf("%d:%d", major, minor)))
+	if err != nil {
+		return ""
+	}
+	return "/dev/" + filepath.Base(link)
 }
 
 // BootTime returns when the machine started.

@@ -22,6 +22,7 @@ func TestAttributes(t *testing.T) {
 		{"GET", "/stats/summary", "get", []string{"stats"}},
 		{"GET", "/metrics", "get", []string{"metrics"}},
 		{"GET", "/metrics/resource", "get", []string{"metrics"}},
+		{"GET", "/metrics/cadvisor", "get", []string{"metrics"}},
 		{"GET", "/metricsX", "get", []string{"proxy"}},
 		{"GET", "/logs/", "get", []string{"log"}},
 		{"POST", "/checkpoint/a/b/c", "create", []string{"checkpoint"}},

@@ -65,6 +65,7 @@ type relist interface {
 type statistics interface {
 	SummaryJSON(ctx context.Context, cpuAndMemory bool) ([]byte, error)
 	ResourceMetrics(ctx context.Context) ([]byte, error)
+	CadvisorMetrics(ctx context.Context) ([]byte, error)
 }
 
 // A Check is one part of /healthz.
@@ -91,7 +92,7 @@ type Config struct {
 	LogDir   string              // no log file outside it is read
 	Metrics  prometheus.Gatherer // /metrics; nil: there is none
 	Probes   prometheus.Gatherer // /metrics/probes; nil: there is none
-	Stats    statistics          // /stats/summary and /metrics/resource; nil: there are none
+	Stats    statistics          // /stats/summary, /metrics/resource and /metrics/cadvisor; nil: there are none
 	Checks   []Check             // of /healthz, beside ping
 	// Configuration is what /configz shows; nil: there is none. Nobody changes it.
 	Configuration *kubeletconfig.KubeletConfiguration
@@ -213,6 +214,7 @@ func (s *Server) routes() http.Handler {
 			mux.Handle(path, only(s.serveSummary, http.MethodGet, http.MethodPost))
 		}
 		get("/metrics/resource", s.serveResourceMetrics)
+		get("/metrics/cadvisor", s.serveCadvisorMetrics)
 	}
 	if s.cfg.Configuration != nil {
 		get("/configz", s.serveConfigz)

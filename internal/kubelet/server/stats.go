@@ -14,9 +14,17 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// prometheusText is the type of Prometheus' text format.
+const prometheusText = "text/plain; version=0.0.4; charset=utf-8"
+
 // serveResourceMetrics answers /metrics/resource.
 func (s *Server) serveResourceMetrics(w http.ResponseWriter, r *http.Request) {
-	s.serveFigures(w, r, "text/plain; version=0.0.4; charset=utf-8", s.cfg.Stats.ResourceMetrics)
+	s.serveFigures(w, r, prometheusText, s.cfg.Stats.ResourceMetrics)
+}
+
+// serveCadvisorMetrics answers /metrics/cadvisor.
+func (s *Server) serveCadvisorMetrics(w http.ResponseWriter, r *http.Request) {
+	s.serveFigures(w, r, prometheusText, s.cfg.Stats.CadvisorMetrics)
 }
 
 func (s *Server) serveFigures(w http.ResponseWriter, r *http.Request, contentType string, get func(context.Context) ([]byte, error)) {

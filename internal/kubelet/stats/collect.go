@@ -20,7 +20,7 @@ func (c *Collector) collect(ctx context.Context) *Collection {
 	before := c.cpu
 	c.cpu = make(map[string]cpuReading, len(before))
 	s := &statsapi.Summary{Node: c.node(ctx, before), Pods: []statsapi.PodStats{}}
-	made := &Collection{Summary: s}
+	made := &Collection{Summary: s, targets: c.nodeTargets(&s.Node)}
 	c.askLayers(ctx)
 	counting, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -32,6 +32,7 @@ func (c *Collector) collect(ctx context.Context) *Collection {
 		measured := c.cfg.Volumes.Volumes(pod)
 		s.Pods = append(s.Pods, c.pod(counting, before, pod, status, measured, s.Node.Fs))
 		made.Volumes = append(made.Volumes, measured)
+		made.targets = append(made.targets, c.podTargets(pod, status, &s.Pods[len(s.Pods)-1])...)
 	}
 	made.Failed = c.failed
 	return made
@@ -80,12 +81,7 @@ func (c *Collector) node(ctx context.Context, before map[string]cpuReading) stat
 	}
 	node.StartTime = metav1.NewTime(c.boot)
 	node.Runtime = c.disks(ctx, now)
-	if err := c.cfg.Groups.Read(c.cfg.PodGroups.AllPods(), &c.reading); c.noteGroup("cgroup of all pods", err) {
-		node.SystemContainers = append(node.SystemContainers, statsapi.ContainerStats{
-			Name: statsapi.SystemContainerPods, StartTime: node.StartTime,
-			CPU: c.cpuStats(c.cfg.PodGroups.AllPods(), &c.reading, before), Memory: memoryStats(&c.reading), IO: ioStats(&c.reading), Swap: swapStats(&c.reading),
-		})
-	}
+	node.SystemContainers = c.systemContainers(ctx, before, node.StartTime)
 	return node
 }
 

@@ -6,6 +6,7 @@ import (
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 	"github.com/holdfast-dev/holdfast/internal/resourcemetrics"
 )
 
@@ -38,6 +39,18 @@ func (c *Collector) ResourceMetrics(ctx context.Context) ([]byte, error) {
 	}
 	e := &last.resource
 	e.once.Do(func() { e.data = resourcemetrics.Append(nil, last.Summary, last.Failed) })
+	return e.data, nil
+}
+
+// CadvisorMetrics returns /metrics/cadvisor, of the time of the last collection or a little
+// later. The caller must not change it.
+func (c *Collector) CadvisorMetrics(ctx context.Context) ([]byte, error) {
+	last, err := c.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &last.cadvisor
+	e.once.Do(func() { e.data = cadvisormetrics.Append(nil, c.machine(), c.groups(last.targets)) })
 	return e.data, nil
 }
 

@@ -10,7 +10,8 @@
 // is asked only for writable layers, and the analyzer for volumes. The list of pods is
 // what the node should run, so that a pod whose containers are down keeps the figures
 // of its volumes. What cannot be read costs its own entry, is told once and counted;
-// what is not known is absent, never 0.
+// what is not known is absent, never 0. The many series of cAdvisor's are read only for
+// who asks for them, once a collection at most.
 //
 // One goroutine collects; what it has collected is never changed.
 package stats
@@ -43,6 +44,12 @@ type machine interface {
 	Network(process int) ([]statsapi.InterfaceStats, error)
 	// BootTime is when the machine started.
 	BootTime() (time.Time, error)
+	// Process is what one process uses, 0 our own.
+	Process(process int) (statsapi.ContainerStats, error)
+	// Listener is the process that listens on a unix socket; 0: it cannot be seen.
+	Listener(ctx context.Context, path string) (process int, err error)
+
+	machineDetails
 }
 
 // runtime is the container runtime. Calls end with their context.
@@ -51,9 +58,10 @@ type runtime interface {
 	ContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error)
 }
 
-// groups reads control groups, and knows where pods' are.
+// groups reads control groups.
 type groups interface {
 	Read(group string, r *cgroupfs.Reading) error
+	ReadDetails(group string, d *cgroupfs.Details) error
 	Processes(group string) (ids []int, err error)
 }
 
@@ -88,10 +96,13 @@ type Config struct {
 	PodGroups podGroups
 	Machine   machine
 	Runtime   runtime
-	Logs      logs
-	Volumes   volumes
-	Metrics   prometheus.Registerer // nil: nothing is registered
-	Log       *slog.Logger
+	// RuntimeSocket is where the runtime listens: the process that does is the one in the
+	// Summary. Empty: there is none there.
+	RuntimeSocket string
+	Logs          logs
+	Volumes       volumes
+	Metrics       prometheus.Registerer // nil: nothing is registered
+	Log           *slog.Logger
 
 	Period  time.Duration // from one collection to the next; default 10s
 	Timeout time.Duration // of one question to the runtime, and of the count of all logs; default 5s
@@ -119,6 +130,7 @@ type Collector struct {
 	failed  bool                        // in this collection
 	boot    time.Time
 	reading cgroupfs.Reading
+	runtime process
 }
 
 // disk is a filesystem of the runtime's.
@@ -187,8 +199,11 @@ type Collection struct {
 	// Volumes are those of each pod of the Summary, in its order.
 	Volumes [][]podvolumes.Measured
 
+	targets []target // for cAdvisor's series
+
 	full, small encoded
 	resource    encoded
+	cadvisor    encoded
 }
 
 // encoded is an answer that is made once, when the first asks for it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -18,11 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -38,10 +41,15 @@ type world struct {
 	asked  int           // questions to the runtime
 	down   bool          // no container runs, and there is no group
 	nanos  uint64        // of the pod's processor time
+	looked int           // for the runtime's process
+	listen int           // the process that listens where the runtime does
+	starts int64         // when the runtime's process started
 	log    bytes.Buffer
 }
 
-func newWorld() *world { return &world{broken: map[string]error{}, nanos: 5e9} }
+func newWorld() *world {
+	return &world{broken: map[string]error{}, nanos: 5e9, listen: 55, starts: 1_550_000_000}
+}
 
 func (w *world) set(f func()) {
 	w.mu.Lock()
@@ -69,7 +77,7 @@ func (w *world) Get(types.UID) (*observed.Status, error) {
 		UID:       "u",
 		Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: "sandbox", State: runtimeapi.PodSandboxState_SANDBOX_READY}},
 		Containers: []observed.ContainerStatus{
-			{ID: "new", Name: "app", State: observed.Running, StartedAt: time.Unix(1_600_000_000, 0)},
+			{ID: "new", Name: "app", Image: "app:1", State: observed.Running, StartedAt: time.Unix(1_600_000_000, 0)},
 			{ID: "old", Name: "app", State: observed.Running},
 			{ID: "ended", Name: "init", State: observed.Exited},
 		},
@@ -118,6 +126,45 @@ func (w *world) Network(process int) ([]statsapi.InterfaceStats, error) {
 
 func (w *world) BootTime() (time.Time, error) { return time.Unix(1_500_000_000, 0), w.err("boot") }
 
+func (w *world) Process(process int) (statsapi.ContainerStats, error) {
+	w.mu.Lock()
+	nanos, started := w.nanos*2, w.starts
+	w.mu.Unlock()
+	if process == 0 {
+		started = 1_540_000_000
+	}
+	return statsapi.ContainerStats{
+		StartTime: metav1.Unix(started, 0), CPU: &statsapi.CPUStats{Time: metav1.Now(), UsageCoreNanoSeconds: &nanos},
+		Memory: &statsapi.MemoryStats{Time: metav1.Now(), WorkingSetBytes: new(uint64(process))}, //nolint:gosec // not negative
+	}, w.err(fmt.Sprint("process ", process))
+}
+
+func (w *world) Listener(context.Context, string) (int, error) {
+	w.mu.Lock()
+	w.looked++
+	listen := w.listen
+	w.mu.Unlock()
+	return listen, w.err("listener")
+}
+
+func (w *world) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}, v1.NodeSystemInfo{BootID: "b"}, w.err("what it is")
+}
+
+func (w *world) Interfaces(process int) ([]cadvisormetrics.Interface, error) {
+	if err := w.err("network"); err != nil {
+		return nil, err
+	}
+	return []cadvisormetrics.Interface{{Name: "eth0", Received: cadvisormetrics.Traffic{Bytes: uint64(process)}}}, nil //nolint:gosec // not negative
+}
+
+func (w *world) Device(major, minor uint32) string { return fmt.Sprintf("/dev/%d-%d", major, minor) }
+
+func (w *world) ReadDetails(group string, d *cgroupfs.Details) error {
+	*d = cgroupfs.Details{Cache: cgroupfs.Value{N: 77, Known: true}, Devices: []cgroupfs.DeviceIO{{Major: 8, ReadBytes: 5}}}
+	return w.err("details of " + group)
+}
+
 func (w *world) ImageFS(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{
 		{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}, UsedBytes: &runtimeapi.UInt64Value{Value: 33}},
@@ -163,7 +210,7 @@ func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
 func (w *world) config() Config {
 	return Config{
 		Node: "node", Dir: "/kubelet", Pods: w.Pods, Statuses: w, Groups: w, PodGroups: w, Machine: w, Runtime: w, Logs: w, Volumes: w,
-		Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+		RuntimeSocket: "/run/runtime.sock", Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 	}
 }
 
@@ -245,8 +292,11 @@ func TestSummary(t *testing.T) {
 		if *node.Fs.UsedBytes != 40 || *node.Fs.InodesUsed != 3 || *node.Runtime.ImageFs.UsedBytes != 33 || node.Runtime.ContainerFs == nil || *node.CPU.UsageNanoCores != 2e8 {
 			t.Errorf("disks %+v, %+v", node.Fs, node.Runtime)
 		}
-		if len(node.SystemContainers) != 1 || node.SystemContainers[0].Name != statsapi.SystemContainerPods {
-			t.Errorf("system containers %+v", node.SystemContainers)
+		if got, want := systemNames(s), []string{"kubelet", "runtime", "pods"}; !slices.Equal(got, want) {
+			t.Fatalf("system containers %v, want %v", got, want)
+		}
+		if runtime := node.SystemContainers[1]; *runtime.CPU.UsageNanoCores != 4e8 || *runtime.Memory.WorkingSetBytes != 55 || runtime.StartTime.Unix() != 1_550_000_000 {
+			t.Errorf("the runtime: %+v", runtime)
 		}
 	})
 }
@@ -256,7 +306,10 @@ func TestBrokenParts(t *testing.T) {
 	for part, missing := range map[string]func(*statsapi.Summary) bool{
 		"machine":        func(s *statsapi.Summary) bool { return s.Node.Rlimit == nil },
 		"/":              func(s *statsapi.Summary) bool { return s.Node.CPU == nil },
-		"/pods":          func(s *statsapi.Summary) bool { return s.Node.SystemContainers == nil },
+		"/pods":          func(s *statsapi.Summary) bool { return slices.Equal(systemNames(s), []string{"kubelet", "runtime"}) },
+		"process 0":      func(s *statsapi.Summary) bool { return slices.Equal(systemNames(s), []string{"runtime", "pods"}) },
+		"process 55":     func(s *statsapi.Summary) bool { return slices.Equal(systemNames(s), []string{"kubelet", "pods"}) },
+		"listener":       func(s *statsapi.Summary) bool { return slices.Equal(systemNames(s), []string{"kubelet", "pods"}) },
 		"/pods/podu":     func(s *statsapi.Summary) bool { return s.Pods[0].CPU == nil },
 		"/pods/podu/new": func(s *statsapi.Summary) bool { return s.Pods[0].Containers[0].CPU == nil },
 		"/kubelet":       func(s *statsapi.Summary) bool { return s.Node.Fs == nil },
@@ -299,6 +352,102 @@ func TestBrokenParts(t *testing.T) {
 			})
 		})
 	}
+}
+
+func systemNames(s *statsapi.Summary) []string {
+	var all []string
+	for i := range s.Node.SystemContainers {
+		all = append(all, s.Node.SystemContainers[i].Name)
+	}
+	return all
+}
+
+// TestRuntimeProcess holds that the runtime's process is looked for once, and again when
+// another one has its number, and that one that cannot be seen is no fault.
+func TestRuntimeProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		runtime := func() *statsapi.ContainerStats {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			s := last(t, c).Summary
+			for i := range s.Node.SystemContainers {
+				if s.Node.SystemContainers[i].Name == "runtime" {
+					return &s.Node.SystemContainers[i]
+				}
+			}
+			return nil
+		}
+		looked := func() (n int) {
+			w.set(func() { n = w.looked })
+			return n
+		}
+		if got := runtime(); got == nil || *got.Memory.WorkingSetBytes != 55 || looked() != 1 {
+			t.Errorf("%+v, looked for %d times", got, looked())
+		}
+		w.set(func() { w.starts, w.listen = 1_560_000_000, 66 })
+		if got := runtime(); got == nil || *got.Memory.WorkingSetBytes != 66 || looked() != 2 {
+			t.Errorf("after a restart: %+v, looked for %d times", got, looked())
+		}
+		w.set(func() { w.starts, w.listen = 1_570_000_000, 0 })
+		if got := runtime(); got != nil || last(t, c).Failed {
+			t.Errorf("a process that cannot be seen: %+v", got)
+		}
+	})
+}
+
+// TestCadvisor holds which groups have series, that they are read once a collection, and
+// that what is gone or broken costs its own.
+func TestCadvisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		get := func() string {
+			t.Helper()
+			data, err := c.CadvisorMetrics(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(data)
+		}
+		got := get()
+		for _, want := range []string{
+			`machine_cpu_cores{boot_id="b",machine_id="",system_uuid=""} 2`,
+			`container_cpu_usage_seconds_total{container="",id="/",image="",name="",namespace="",pod="",cpu="total"} 5 946684800000`,
+			`container_memory_cache{container="",id="/pods",image="",name="",namespace="",pod=""} 77`,
+			`container_memory_rss{container="",id="/pods/podu",image="",name="",namespace="ns",pod="web"} 500`,
+			`container_network_receive_bytes_total{container="",id="/pods/podu/sandbox",image="",name="sandbox",namespace="ns",pod="web",interface="eth0"} 77`,
+			`container_network_receive_bytes_total{container="",id="/",image="",name="",namespace="",pod="",interface="eth0"} 0`,
+			`container_processes{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 3`,
+			`container_start_time_seconds{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 1.6e+09`,
+			`container_fs_usage_bytes{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web",device="/dev/0-1"} 10`,
+			`container_fs_limit_bytes{container="",id="/",image="",name="",namespace="",pod="",device="/dev/0-1"} 100`,
+			`container_fs_reads_bytes_total{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web",device="/dev/8-0"} 5`,
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %s", want)
+			}
+		}
+		for _, not := range []string{`id="/pods/podu/old"`, `id="/pods/podu/ended"`} {
+			if strings.Contains(got, not) {
+				t.Errorf("there is %s", not)
+			}
+		}
+		w.set(func() { w.nanos = 7e9 })
+		if get() != got {
+			t.Error("one collection has two answers")
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		w.set(func() { w.broken["/pods/podu"], w.broken["network"] = errors.New("broken"), errors.New("broken") })
+		got = get()
+		if strings.Contains(got, `id="/pods/podu"`) || strings.Contains(got, "network") || !strings.Contains(got, `id="/pods/podu/new"`) || !strings.Contains(got, `cpu="total"} 7 `) {
+			t.Errorf("a broken group and network:\n%s", got)
+		}
+	})
 }
 
 func names(t *testing.T, registry *prometheus.Registry) []string {
@@ -409,7 +558,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := s.Pods[0]
-			if p.CPU == nil || p.Memory == nil || s.Node.CPU == nil || p.Containers[0].Memory == nil || len(s.Node.SystemContainers) != 1 {
+			if p.CPU == nil || p.Memory == nil || s.Node.CPU == nil || p.Containers[0].Memory == nil || len(s.Node.SystemContainers) != 3 {
 				t.Errorf("%s has no processor and memory", name)
 			}
 			others := p.VolumeStats != nil && p.Network != nil && s.Node.Fs != nil && s.Node.Rlimit != nil && p.Containers[0].Logs != nil && p.ProcessStats != nil
