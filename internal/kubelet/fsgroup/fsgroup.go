@@ -72,8 +72,8 @@ func Set(ctx context.Context, path string, gid int64, slow func(files int64)) (R
 
 // Has reports whether a folder is one that Set has been through with to its end.
 func Has(path string, gid int64) bool {
-	var stat unix.Stat_t
-	return unix.Stat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
+	var stat unix.Statx_t
+	return unix.Statx(unix.AT_FDCWD, path, 0, wantedOfStat, &stat) == nil && isFolder(&stat) &&
 		int64(stat.Gid) == gid && missing(&stat) == 0
 }
 

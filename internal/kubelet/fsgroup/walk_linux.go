@@ -17,25 +17,25 @@ const inTree = unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH
 
 // top changes the whole tree.
 func (s *setter) top(path string) {
-	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	fd, err := openAt(unix.AT_FDCWD, nameOf(path), unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		s.fail(err)
+		s.fail(&fs.PathError{Op: "open", Path: path, Err: err})
 		return
 	}
 	defer closeFD(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
+	var stat unix.Statx_t
+	if err := statAt(fd, itself, &stat); err != nil {
 		s.fail(&fs.PathError{Op: "stat", Path: path, Err: err})
 		return
 	}
 	if !isFolder(&stat) {
 		s.files.Add(1)
-		s.settle("", path, s.change(fd, "", &stat))
+		s.settle(path, itself, s.change(fd, itself, &stat))
 		return
 	}
-	folder, err := openAt(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	folder, err := openAt(fd, nameOf("."), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		s.fail(err)
+		s.fail(&fs.PathError{Op: "open", Path: path, Err: err})
 		return
 	}
 	s.folder(folder, path, 0)
@@ -45,29 +45,28 @@ func (s *setter) top(path string) {
 // and closes fd.
 func (s *setter) folder(fd int, path string, depth int) {
 	defer closeFD(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
+	var stat unix.Statx_t
+	if err := statAt(fd, itself, &stat); err != nil {
 		s.fail(&fs.PathError{Op: "stat", Path: path, Err: err})
 		return
 	}
 	w := walker{setter: s, fd: fd, path: path, depth: depth, private: stat.Uid == 0 && stat.Mode&0o022 == 0}
-	names, more := w.read()
-	for more && !s.ended.Load() {
-		var next []string
-		if next, more = w.read(); more {
-			part := names
-			w.share(func() { w.entries(part) })
+	now := w.read()
+	for len(now) > 0 && !s.ended.Load() {
+		names, next := now, w.read()
+		if len(next) > 0 {
+			w.share(func() { w.entries(names) })
 		} else {
 			w.entries(names) // the last part, of most folders the only one
 		}
-		names = next
+		now = next
 	}
 	w.wait()
 	if s.ended.Load() {
 		return
 	}
 	s.files.Add(1)
-	s.settle("", path, s.change(fd, "", &stat))
+	s.settle(path, itself, s.change(fd, itself, &stat))
 }
 
 // walker is one folder whose entries are changed, by one goroutine or more.
@@ -109,111 +108,110 @@ func (w *walker) wait() {
 	w.places <- struct{}{}
 }
 
-// buffers hold what the kernel lists of a folder.
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// read returns the next names in the folder; more is false after the last.
-func (w *walker) read() (names []string, more bool) {
-	buffer := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(buffer)
-	n, err := unix.ReadDirent(w.fd, buffer[:])
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.ReadDirent(w.fd, buffer[:])
-	}
+// read returns the next part of the folder's list; an empty one after the last.
+func (w *walker) read() listing {
+	part, err := list(w.fd)
 	if err != nil {
 		w.fail(&fs.PathError{Op: "list", Path: w.path, Err: err})
-		return nil, false
 	}
-	_, _, names = unix.ParseDirent(buffer[:n], -1, nil)
-	return names, n > 0
+	return part
 }
 
-// entries changes what has these names in the folder.
-func (w *walker) entries(names []string) {
-	wrong := false
-	for _, name := range names {
+// entries changes what has the names of a part.
+func (w *walker) entries(part listing) {
+	wrong, seen := false, int64(0)
+	for name := range part.names {
 		if w.ended.Load() {
-			return
+			break
 		}
-		wrong = w.entry(name, wrong)
+		is := w.entry(name, wrong)
+		wrong = is == changed
+		if is != elsewhere {
+			seen++
+		}
 	}
+	w.files.Add(seen)
 }
 
-// entry changes one of them, and reports whether it had to. guess says that it
-// probably has to, as with the one before: then a look that the change itself
-// takes anyway is saved. What is gone meanwhile, or of another filesystem, is
-// not in the tree.
-func (w *walker) entry(name string, guess bool) (wrong bool) {
+// An outcome is what became of one entry.
+type outcome int
+
+const (
+	elsewhere outcome = iota // nothing: it is gone, of another filesystem or a folder, which counts itself
+	right                    // it was as it should be
+	changed                  // it was not
+)
+
+// entry changes one of them. guess says that it probably has to, as with the one
+// before: then a look that the change itself takes anyway is saved.
+func (w *walker) entry(name cname, guess bool) outcome {
 	if guess && !w.private {
 		return w.opened(name)
 	}
-	stat, mounted, err := lookAt(w.fd, name)
+	var stat unix.Statx_t
+	err := statAt(w.fd, name, &stat)
 	switch {
-	case errors.Is(err, unix.ENOENT), mounted:
-		return false
+	case errors.Is(err, unix.ENOENT), isMount(&stat):
+		return elsewhere
 	case err != nil:
-		w.fail(&fs.PathError{Op: "stat", Path: filepath.Join(w.path, name), Err: err})
-		return false
+		w.fail(&fs.PathError{Op: "stat", Path: w.pathOf(name), Err: err})
+		return elsewhere
 	case isFolder(&stat):
 		return w.opened(name)
 	case stat.Gid == w.gid && missing(&stat) == 0:
-		w.files.Add(1)
-		return false
+		return right
 	case w.private && stat.Nlink == 1:
-		w.files.Add(1)
 		w.settle(w.path, name, w.change(w.fd, name, &stat))
-		return true
+		return changed
 	}
 	return w.opened(name)
 }
 
 // opened changes an entry by a descriptor: who exchanges it for something else
 // has that changed, in the same folder and as it is.
-func (w *walker) opened(name string) (wrong bool) {
+func (w *walker) opened(name cname) outcome {
 	fd, err := openAt(w.fd, name, unix.O_PATH|unix.O_NOFOLLOW, inTree)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-		return false
+		return elsewhere
 	case err != nil:
-		w.fail(err)
-		return false
+		w.fail(&fs.PathError{Op: "open", Path: w.pathOf(name), Err: err})
+		return elsewhere
 	}
 	defer closeFD(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		w.fail(&fs.PathError{Op: "stat", Path: filepath.Join(w.path, name), Err: err})
-		return false
+	var stat unix.Statx_t
+	if err := statAt(fd, itself, &stat); err != nil {
+		w.fail(&fs.PathError{Op: "stat", Path: w.pathOf(name), Err: err})
+		return elsewhere
 	}
 	if isFolder(&stat) {
-		w.subfolder(fd, name)
-		return false
+		w.subfolder(fd, w.pathOf(name))
+		return elsewhere
 	}
 	if stat.Nlink > 1 {
 		// Another goroutine may be at the same file by another name, between its
 		// change of group, which clears the set-ID bits, and that of the bits.
 		w.links.Lock()
 		defer w.links.Unlock()
-		if err := unix.Fstat(fd, &stat); err != nil {
-			w.fail(&fs.PathError{Op: "stat", Path: filepath.Join(w.path, name), Err: err})
-			return false
+		if err := statAt(fd, itself, &stat); err != nil {
+			w.fail(&fs.PathError{Op: "stat", Path: w.pathOf(name), Err: err})
+			return elsewhere
 		}
 	}
-	w.files.Add(1)
 	if stat.Gid == w.gid && missing(&stat) == 0 {
-		return false
+		return right
 	}
-	w.settle(w.path, name, w.change(fd, "", &stat))
-	return true
+	w.settle(w.path, name, w.change(fd, itself, &stat))
+	return changed
 }
 
 // subfolder changes a folder in this one, of which fd is an O_PATH descriptor.
-func (w *walker) subfolder(fd int, name string) {
-	path := filepath.Join(w.path, name)
+func (w *walker) subfolder(fd int, path string) {
 	if w.depth >= maxDepth {
 		w.fail(fmt.Errorf("%s: folders are nested more than %d deep", path, maxDepth))
 		return
 	}
-	own, err := openAt(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	own, err := openAt(fd, nameOf("."), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		w.fail(&fs.PathError{Op: "open", Path: path, Err: err})
 		return
@@ -221,10 +219,16 @@ func (w *walker) subfolder(fd int, name string) {
 	w.share(func() { w.folder(own, path, w.depth+1) })
 }
 
-func isFolder(stat *unix.Stat_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFDIR }
+func (w *walker) pathOf(name cname) string { return filepath.Join(w.path, name.String()) }
+
+func isFolder(stat *unix.Statx_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// isMount reports whether something is mounted on what was looked at; kernels
+// before 5.8 do not tell.
+func isMount(stat *unix.Statx_t) bool { return stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 }
 
 // missing returns the permissions that a file has to get.
-func missing(stat *unix.Stat_t) uint32 {
+func missing(stat *unix.Statx_t) uint32 {
 	bits := uint32(0o660)
 	switch stat.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
@@ -232,19 +236,15 @@ func missing(stat *unix.Stat_t) uint32 {
 	case unix.S_IFDIR:
 		bits |= 0o110 | unix.S_ISGID
 	}
-	return bits &^ stat.Mode
+	return bits &^ uint32(stat.Mode)
 }
 
-// change changes name in the folder that fd is open on, or what fd is open on
-// if name is empty. It is as stat says.
-func (s *setter) change(fd int, name string, stat *unix.Stat_t) error {
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags = unix.AT_EMPTY_PATH
-	}
+// change changes name in the folder that fd is open on, or what fd is open on if
+// it is itself. It is as stat says.
+func (s *setter) change(fd int, name cname, stat *unix.Statx_t) error {
 	again := missing(stat) != 0
 	if stat.Gid != s.gid {
-		if err := unix.Fchownat(fd, name, -1, int(s.gid), flags); err != nil {
+		if err := chownAt(fd, name, s.gid); err != nil {
 			return err
 		}
 		// That clears the set-ID bits of a file.
@@ -253,29 +253,30 @@ func (s *setter) change(fd int, name string, stat *unix.Stat_t) error {
 	if !again || stat.Mode&unix.S_IFMT == unix.S_IFLNK {
 		return nil
 	}
-	err := unix.Fchmodat(fd, name, stat.Mode&0o7777|missing(stat), flags)
+	mode := uint32(stat.Mode)&0o7777 | missing(stat)
+	err := chmodAt(fd, name, mode)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		return chmodBefore(fd, name, stat)
+		return chmodBefore(fd, name, mode)
 	}
 	return err
 }
 
 // chmodBefore is the change of permissions for kernels before 6.6.
-func chmodBefore(fd int, name string, stat *unix.Stat_t) error {
-	mode := stat.Mode&0o7777 | missing(stat)
-	if name != "" {
-		return unix.Fchmodat(fd, name, mode, 0) // it is no link, and nobody exchanges it
+func chmodBefore(fd int, name cname, mode uint32) error {
+	if name.String() != "" {
+		return unix.Fchmodat(fd, name.String(), mode, 0) // it is no link, and nobody exchanges it
 	}
 	// The entry in /proc leads to the very same file, also from an O_PATH descriptor.
 	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode)
 }
 
-// settle notes what became of a file, of which err is nil once it is changed.
-func (s *setter) settle(folder, name string, err error) {
+// settle notes what became of name in a folder, or of the folder itself. err is nil
+// once it is changed.
+func (s *setter) settle(folder string, name cname, err error) {
 	if err == nil {
 		return
 	}
-	err = &fs.PathError{Op: "change", Path: filepath.Join(folder, name), Err: err}
+	err = &fs.PathError{Op: "change", Path: filepath.Join(folder, name.String()), Err: err}
 	for _, refusal := range refusals {
 		if errors.Is(err, refusal) {
 			s.refuse(err)
@@ -288,29 +289,3 @@ func (s *setter) settle(folder, name string, err error) {
 // refusals are what the kernel says of a file that nobody may change. Others,
 // such as those of a broken disk, are not to be passed over.
 var refusals = []error{unix.EPERM, unix.EACCES, unix.EROFS, unix.EOPNOTSUPP, unix.EINVAL}
-
-// lookAt looks at name in the folder that dir is open on. mounted says that
-// something is mounted there; kernels before 5.8 do not tell.
-func lookAt(dir int, name string) (stat unix.Stat_t, mounted bool, err error) {
-	var x unix.Statx_t
-	err = unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &x)
-	stat.Mode, stat.Uid, stat.Gid, stat.Nlink = uint32(x.Mode), x.Uid, x.Gid, uint64(x.Nlink)
-	return stat, x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, err
-}
-
-// openAt opens name in the folder that dir is open on.
-func openAt(dir int, name string, flags, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
-	for {
-		fd, err := unix.Openat2(dir, name, &how)
-		switch {
-		case err == nil:
-			return fd, nil
-		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN): // EAGAIN: something was renamed meanwhile
-			return -1, &fs.PathError{Op: "open", Path: name, Err: err}
-		}
-	}
-}
-
-// closeFD closes a descriptor that nothing was written through.
-func closeFD(fd int) { _ = unix.Close(fd) }
