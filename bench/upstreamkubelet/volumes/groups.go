@@ -26,15 +26,12 @@ type tree struct {
 	folder fs.FileMode
 }
 
-// groups writes the table of files given to an fsGroup.
-func groups(ctx context.Context, to *strings.Builder, o options) (err error) {
-	dir, err := os.MkdirTemp(o.dir, "holdfast-bench-fsgroup-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	fmt.Fprintf(progress, "make %d files\n", o.files)
-	for i := range o.files {
+// trees are those that are measured.
+var trees = []tree{{"root's", 0, 0o755}, {"a pod's", 1000, 0o775}}
+
+// makeFiles makes empty files in folders of a thousand.
+func makeFiles(dir string, files int) error {
+	for i := range files {
 		folder := filepath.Join(dir, fmt.Sprintf("folder-%d", i/perFolder))
 		if i%perFolder == 0 {
 			if err := os.Mkdir(folder, 0o755); err != nil {
@@ -45,8 +42,12 @@ func groups(ctx context.Context, to *strings.Builder, o options) (err error) {
 			return err
 		}
 	}
-	fmt.Fprintf(to, head, fmt.Sprintf("fsGroup, %d files in %d folders", o.files, (o.files+perFolder-1)/perFolder))
-	sides := map[string]func() error{
+	return nil
+}
+
+// givers are the two sides: each gives all files in dir to the group.
+func givers(ctx context.Context, dir string) map[string]func() error {
+	return map[string]func() error{
 		"upstream": func() error {
 			gid := int64(group)
 			return volume.NewVolumeOwnership(mounter{}, dir, &gid, nil, nil).ChangePermissions()
@@ -56,11 +57,25 @@ func groups(ctx context.Context, to *strings.Builder, o options) (err error) {
 			return err
 		},
 	}
-	for _, kind := range []tree{{"root's", 0, 0o755}, {"a pod's", 1000, 0o775}} {
+}
+
+// groups writes the table of files given to an fsGroup.
+func groups(ctx context.Context, to *strings.Builder, o options) (err error) {
+	dir, err := os.MkdirTemp(o.dir, "holdfast-bench-fsgroup-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	fmt.Fprintf(progress, "make %d files\n", o.files)
+	if err := makeFiles(dir, o.files); err != nil {
+		return err
+	}
+	fmt.Fprintf(to, head, fmt.Sprintf("fsGroup, %d files in %d folders", o.files, (o.files+perFolder-1)/perFolder))
+	for _, kind := range trees {
 		all, none := map[string]costs{}, map[string]costs{}
 		for round := range o.rounds {
 			fmt.Fprintf(progress, "fsGroup of files that are %s, round %d of %d\n", kind.name, round+1, o.rounds)
-			for name, side := range sides {
+			for name, side := range givers(ctx, dir) {
 				if err := kind.reset(dir); err != nil {
 					return err
 				}
