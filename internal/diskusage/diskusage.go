@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"sync"
 )
 
@@ -27,7 +26,8 @@ type Usage struct {
 
 // Options say how to count. The zero value is for a count that somebody waits for.
 type Options struct {
-	// Workers is how many threads count at once. Default: one a processor, but 2 to 8.
+	// Workers is how many threads count at once. Default 8, whatever the processors: when
+	// the kernel has nothing of the tree in memory, they mostly wait for the disk.
 	Workers int
 	// Background has the count wait for others that want the disk or the processor.
 	Background bool
@@ -60,7 +60,7 @@ func Measure(ctx context.Context, path string, o Options) (Usage, error) {
 	stop := context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })
 	workers := o.Workers
 	if workers <= 0 {
-		workers = min(max(runtime.GOMAXPROCS(0), 2), 8)
+		workers = 8
 	}
 	var wg sync.WaitGroup
 	for range workers {

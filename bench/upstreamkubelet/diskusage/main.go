@@ -1,0 +1,96 @@
+// Command diskusage measures how long it takes to know what a folder of small files
+// takes: counted by the upstream kubelet, by Holdfast, by du and by find, with what the
+// kernel knows of the files in memory and with nothing of it; and asked of a filesystem
+// that counts by itself.
+//
+// All count the same files, in turns, and must come to the same result.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-dev/holdfast/bench/page"
+)
+
+// progress takes how far the run is. Nobody parses it.
+var progress = os.Stderr
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench/diskusage:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command's flags.
+type options struct {
+	page   string
+	dir    string
+	rounds int
+	files  []int
+}
+
+func run(ctx context.Context) error {
+	var o options
+	var files string
+	flag.StringVar(&o.page, "page", "", "Markdown page to write the tables into; empty: none")
+	flag.StringVar(&o.dir, "dir", "/var/tmp", "folder on the disk to measure on; a file takes 4 KiB of it")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured; the median counts")
+	flag.StringVar(&files, "files", "100000,1000000", "how many files there are, one table row for each number")
+	flag.Parse()
+	for text := range strings.SplitSeq(files, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1000 {
+			return fmt.Errorf("-files %q: want numbers of at least 1000", files)
+		}
+		o.files = append(o.files, n)
+	}
+	if o.rounds < 1 {
+		return fmt.Errorf("-rounds %d: must be at least 1", o.rounds)
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("emptying the kernel's caches needs root")
+	}
+	var text strings.Builder
+	text.WriteString(about(o))
+	if err := walks(ctx, &text, o); err != nil {
+		return err
+	}
+	if err := groups(ctx, &text, o); err != nil {
+		return err
+	}
+	fmt.Fprint(os.Stdout, text.String())
+	if o.page == "" {
+		return nil
+	}
+	return page.Replace(o.page, "diskusage", text.String())
+}
+
+// about says when and where this was measured.
+func about(o options) string {
+	var name unix.Utsname
+	kernel := "unknown"
+	if unix.Uname(&name) == nil {
+		kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	load := "unknown"
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ = strings.Cut(string(text), " ")
+	}
+	return fmt.Sprintf("%s; %d cores; Linux %s; load before the run %s. Median of %d rounds. Repeat with `bench/run diskusage`.\n\n",
+		time.Now().UTC().Format("2006-01-02 15:04 UTC"), runtime.NumCPU(), kernel, load, o.rounds)
+}
