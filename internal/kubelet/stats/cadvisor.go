@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 )
 
 // machineDetails is what cAdvisor's series need of the machine.
@@ -54,8 +53,10 @@ func (c *Collector) nodeTargets(node *statsapi.NodeStats) []target {
 	return []target{machine, {group: cadvisormetrics.Group{ID: c.cfg.PodGroups.AllPods(), Start: node.StartTime.Time}}}
 }
 
-// podTargets are a pod, its sandbox and its containers, as far as they run.
-func (c *Collector) podTargets(pod *v1.Pod, status *observed.Status, summary *statsapi.PodStats) []target {
+// podTargets are a pod, its sandbox and its containers, as far as they run. layers is a
+// path on the filesystem of their writable layers.
+func (c *Collector) podTargets(of source, summary *statsapi.PodStats, layers string) []target {
+	pod, status := of.pod, of.status
 	group := c.cfg.PodGroups.Group(pod)
 	all := []target{{group: cadvisormetrics.Group{ID: group, Namespace: pod.Namespace, Pod: pod.Name, Start: summary.StartTime.Time}}}
 	if sandbox := status.ReadySandbox(); sandbox != nil {
@@ -73,7 +74,7 @@ func (c *Collector) podTargets(pod *v1.Pod, status *observed.Status, summary *st
 		t.group.ID, t.group.Name = path.Join(group, s.ID), s.ID
 		t.group.Container, t.group.Image, t.group.Start = s.Name, s.Image, s.StartedAt
 		if figures.Rootfs != nil {
-			t.disks = []diskUse{{c.images[1].path, &statsapi.FsStats{UsedBytes: figures.Rootfs.UsedBytes}}}
+			t.disks = []diskUse{{layers, &statsapi.FsStats{UsedBytes: figures.Rootfs.UsedBytes}}}
 		}
 		all = append(all, t)
 	}
@@ -95,8 +96,13 @@ func (c *Collector) machine() *cadvisormetrics.Machine {
 	return m
 }
 
-// groups reads all targets that are still there. It may run beside the collector's loop.
-func (c *Collector) groups(targets []target) []cadvisormetrics.Group {
+// groups reads all groups of a collection that are still there. It may run beside the
+// collector's loop.
+func (c *Collector) groups(last *Collection) []cadvisormetrics.Group {
+	targets := c.nodeTargets(&last.Summary.Node)
+	for i := range last.pods {
+		targets = append(targets, c.podTargets(last.pods[i], &last.Summary.Pods[i], last.layers)...)
+	}
 	all := make([]cadvisormetrics.Group, 0, len(targets))
 	names := map[uint64]string{} // of devices
 	for i := range targets {

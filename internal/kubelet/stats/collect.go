@@ -12,6 +12,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
 // collect reads everything.
@@ -19,12 +20,13 @@ func (c *Collector) collect(ctx context.Context) *Collection {
 	c.failed = false
 	before := c.cpu
 	c.cpu = make(map[string]cpuReading, len(before))
-	s := &statsapi.Summary{Node: c.node(ctx, before), Pods: []statsapi.PodStats{}}
-	made := &Collection{Summary: s, targets: c.nodeTargets(&s.Node)}
+	pods := c.cfg.Pods()
+	s := &statsapi.Summary{Node: c.node(ctx, before), Pods: make([]statsapi.PodStats, 0, len(pods))}
+	made := &Collection{Summary: s, Volumes: make([][]podvolumes.Measured, 0, len(pods)), pods: make([]source, 0, len(pods)), layers: c.images[1].path}
 	c.askLayers(ctx)
 	counting, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	for _, pod := range c.cfg.Pods() {
+	for _, pod := range pods {
 		status, err := c.cfg.Statuses.Get(pod.UID)
 		if err != nil {
 			status = nil // the runtime's trouble is told by who asks it
@@ -32,7 +34,7 @@ func (c *Collector) collect(ctx context.Context) *Collection {
 		measured := c.cfg.Volumes.Volumes(pod)
 		s.Pods = append(s.Pods, c.pod(counting, before, pod, status, measured, s.Node.Fs))
 		made.Volumes = append(made.Volumes, measured)
-		made.targets = append(made.targets, c.podTargets(pod, status, &s.Pods[len(s.Pods)-1])...)
+		made.pods = append(made.pods, source{pod, status})
 	}
 	made.Failed = c.failed
 	return made

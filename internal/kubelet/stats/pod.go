@@ -16,7 +16,7 @@ import (
 func (c *Collector) pod(ctx context.Context, before map[string]cpuReading, pod *v1.Pod, status *observed.Status, measured []podvolumes.Measured, disk *statsapi.FsStats) statsapi.PodStats {
 	p := statsapi.PodStats{
 		PodRef:     statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)},
-		Containers: []statsapi.ContainerStats{},
+		Containers: make([]statsapi.ContainerStats, 0, len(pod.Spec.Containers)),
 	}
 	if pod.Status.StartTime != nil {
 		p.StartTime = *pod.Status.StartTime
@@ -63,6 +63,9 @@ func (c *Collector) pod(ctx context.Context, before map[string]cpuReading, pod *
 	for i := range logs {
 		used := logs[i]
 		sum.add(&used)
+	}
+	if len(measured) > 0 {
+		p.VolumeStats = make([]statsapi.VolumeStats, 0, len(measured))
 	}
 	for _, m := range measured {
 		v := volumeStats(pod.Namespace, m)

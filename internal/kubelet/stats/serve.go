@@ -38,8 +38,20 @@ func (c *Collector) ResourceMetrics(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	e := &last.resource
-	e.once.Do(func() { e.data = resourcemetrics.Append(nil, last.Summary, last.Failed) })
+	e.once.Do(func() {
+		e.data = resourcemetrics.Append(make([]byte, 0, resourceBytes(last.Summary)), last.Summary, last.Failed)
+	})
 	return e.data, nil
+}
+
+// resourceBytes is about as long as the answer of /metrics/resource will be.
+func resourceBytes(s *statsapi.Summary) int {
+	const heads, perPod, perContainer = 4096, 400, 500
+	n := heads
+	for i := range s.Pods {
+		n += perPod + perContainer*len(s.Pods[i].Containers)
+	}
+	return n
 }
 
 // CadvisorMetrics returns /metrics/cadvisor, of the time of the last collection or a little
@@ -50,7 +62,7 @@ func (c *Collector) CadvisorMetrics(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	e := &last.cadvisor
-	e.once.Do(func() { e.data = cadvisormetrics.Append(nil, c.machine(), c.groups(last.targets)) })
+	e.once.Do(func() { e.data = cadvisormetrics.Append(nil, c.machine(), c.groups(last)) })
 	return e.data, nil
 }
 

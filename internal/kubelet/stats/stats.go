@@ -199,11 +199,20 @@ type Collection struct {
 	// Volumes are those of each pod of the Summary, in its order.
 	Volumes [][]podvolumes.Measured
 
-	targets []target // for cAdvisor's series
+	// For cAdvisor's series: what each pod of the Summary was, in its order, and a path on
+	// the filesystem of writable layers.
+	pods   []source
+	layers string
 
 	full, small encoded
 	resource    encoded
 	cadvisor    encoded
+}
+
+// source is a pod as it was collected. status is nil if nothing is known of it.
+type source struct {
+	pod    *v1.Pod
+	status *observed.Status
 }
 
 // encoded is an answer that is made once, when the first asks for it.
