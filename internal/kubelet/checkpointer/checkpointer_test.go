@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -360,7 +361,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestClaims holds that PersistentVolumes are kept with the claims of pods, and
-// stay while it is not known which these are.
+// their CSI drivers, and stay while it is not known which these are.
 func TestClaims(t *testing.T) {
 	w := newWorld(t)
 	p := pod("a", func(p *v1.Pod) {
@@ -368,12 +369,18 @@ func TestClaims(t *testing.T) {
 	})
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "disks.example.com"}
+	driverRef := podvolumes.Ref{Kind: podvolumes.RefCSIDriver, Name: "disks.example.com"}
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverRef.Name}}
+	all := []podvolumes.Ref{claimRef, pvRef, driverRef}
 	w.online(p)
-	w.set(func() { w.objects = map[podvolumes.Ref]runtime.Object{claimRef: claim, pvRef: pv} })
+	w.set(func() {
+		w.objects = map[podvolumes.Ref]runtime.Object{claimRef: claim, pvRef: pv, driverRef: driver}
+	})
 	w.look(w.agent())
 	w.boot()
 	c := w.agent()
-	for _, ref := range []podvolumes.Ref{claimRef, pvRef} {
+	for _, ref := range all {
 		if _, err := c.Object(ref); err != nil {
 			t.Error(err)
 		}
@@ -381,17 +388,48 @@ func TestClaims(t *testing.T) {
 	w.online(p) // the pods are known, and not yet what they use
 	w.set(func() { w.objects = nil })
 	w.look(c)
-	for _, ref := range []podvolumes.Ref{claimRef, pvRef} {
+	for _, ref := range all {
+		if _, err := c.Object(ref); err != nil {
+			t.Error(err)
+		}
+	}
+	w.set(func() { w.objects = map[podvolumes.Ref]runtime.Object{claimRef: claim} }) // the driver is not back yet
+	w.look(c)
+	for _, ref := range all {
 		if _, err := c.Object(ref); err != nil {
 			t.Error(err)
 		}
 	}
 	w.set(func() { w.objects = map[podvolumes.Ref]runtime.Object{claimRef: nil} })
 	w.look(c)
-	for _, ref := range []podvolumes.Ref{claimRef, pvRef} {
+	for _, ref := range all {
 		if _, err := c.Object(ref); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s of a claim that is gone: %v", ref, err)
 		}
+	}
+}
+
+// TestInlineDriver holds that the driver of a volume that is written into a pod is
+// kept as long as the pod.
+func TestInlineDriver(t *testing.T) {
+	w := newWorld(t)
+	ref := podvolumes.Ref{Kind: podvolumes.RefCSIDriver, Name: "scratch.example.com"}
+	w.online(pod("a", func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: ref.Name}}}}
+	}))
+	w.set(func() {
+		w.objects = map[podvolumes.Ref]runtime.Object{ref: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}}}
+	})
+	c := w.agent()
+	w.look(c)
+	object, err := c.Object(ref)
+	if driver, ok := object.(*storagev1.CSIDriver); err != nil || !ok || driver.Name != ref.Name {
+		t.Errorf("kept: %v, %v", object, err)
+	}
+	w.set(func() { w.pods = nil })
+	w.look(c)
+	if _, err := c.Object(ref); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pod is gone: %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointfile"
@@ -30,6 +31,8 @@ func (c *Checkpointer) Object(ref podvolumes.Ref) (runtime.Object, error) {
 		return read(c, refKey(ref), &v1.PersistentVolumeClaim{})
 	case podvolumes.RefPersistentVolume:
 		return read(c, refKey(ref), &v1.PersistentVolume{})
+	case podvolumes.RefCSIDriver:
+		return read(c, refKey(ref), &storagev1.CSIDriver{})
 	case podvolumes.RefRuntimeClass:
 		return read(c, refKey(ref), &nodev1.RuntimeClass{})
 	case podvolumes.RefTrustBundle:

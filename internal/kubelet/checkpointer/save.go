@@ -104,12 +104,12 @@ func (c *Checkpointer) wishes(pods []*v1.Pod) []wish {
 }
 
 // objectWishes returns everything that the pods refer to. Claims name their
-// PersistentVolumes: until all claims are known, the volumes that are on the
-// disk stay.
+// PersistentVolumes, and these their CSI drivers: until all are known, those that are
+// on the disk stay.
 func (c *Checkpointer) objectWishes(pods []*v1.Pod) []wish {
 	seen := c.cfg.Objects.Seen()
 	var wishes []wish
-	known, done := true, map[podvolumes.Ref]bool{}
+	known, knownDrivers, done := true, true, map[podvolumes.Ref]bool{}
 	add := func(ref podvolumes.Ref) {
 		if done[ref] {
 			return
@@ -125,6 +125,11 @@ func (c *Checkpointer) objectWishes(pods []*v1.Pod) []wish {
 		}
 	}
 	for _, pod := range pods {
+		for i := range pod.Spec.Volumes {
+			if source := pod.Spec.Volumes[i].CSI; source != nil {
+				add(podvolumes.Ref{Kind: podvolumes.RefCSIDriver, Name: source.Driver})
+			}
+		}
 		for _, ref := range podvolumes.Refs(pod) {
 			add(ref)
 			if ref.Kind != podvolumes.RefClaim {
@@ -132,13 +137,21 @@ func (c *Checkpointer) objectWishes(pods []*v1.Pod) []wish {
 			}
 			object, ok := seen[ref]
 			known = known && ok
-			if claim, ok := object.(*v1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
-				add(podvolumes.Ref{Kind: podvolumes.RefPersistentVolume, Name: claim.Spec.VolumeName})
+			claim, ok := object.(*v1.PersistentVolumeClaim)
+			if !ok || claim.Spec.VolumeName == "" {
+				continue
+			}
+			volume := podvolumes.Ref{Kind: podvolumes.RefPersistentVolume, Name: claim.Spec.VolumeName}
+			add(volume)
+			object, ok = seen[volume]
+			knownDrivers = knownDrivers && ok
+			if pv, ok := object.(*v1.PersistentVolume); ok && pv.Spec.CSI != nil {
+				add(podvolumes.Ref{Kind: podvolumes.RefCSIDriver, Name: pv.Spec.CSI.Driver})
 			}
 		}
 	}
 	for key := range c.kept {
-		if key.Kind == checkpointfile.PersistentVolume && !known {
+		if key.Kind == checkpointfile.PersistentVolume && !known || key.Kind == checkpointfile.CSIDriver && !(known && knownDrivers) {
 			wishes = append(wishes, wish{key: key})
 		}
 	}

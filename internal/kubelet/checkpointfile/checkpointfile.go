@@ -61,6 +61,7 @@ const (
 	Secret           Kind = "Secret"
 	Claim            Kind = "PersistentVolumeClaim"
 	PersistentVolume Kind = "PersistentVolume"
+	CSIDriver        Kind = "CSIDriver"
 	RuntimeClass     Kind = "RuntimeClass"
 	TrustBundles     Kind = "ClusterTrustBundle" // all of them, without a name
 	Token            Kind = "Token"              // of a service account, for one pod

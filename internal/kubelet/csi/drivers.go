@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -47,17 +48,24 @@ func (h *Host) Register(ctx context.Context, name, endpoint string, versions []s
 	if err := h.ask(ctx, d); err != nil {
 		return fmt.Errorf("CSI driver %s: %w", name, err)
 	}
-	// So that Attaches knows it before the first pod comes. What cannot be had now
-	// is asked for then.
-	if _, err := h.settings(ctx, name); err != nil {
-		h.cfg.Log.Debug("CSIDriver is not known yet", "object", name, "err", err)
-	}
 	h.mu.Lock()
 	h.mu.drivers[name] = d
 	h.mu.Unlock()
 	h.cfg.Changed()
+	// Now that the CSIDriver is held it is known here, if need be from the checkpoint,
+	// and Attaches has it before the first pod comes. What cannot be had now is asked
+	// for then.
+	ctx, cancel := context.WithTimeout(ctx, settingsPatience)
+	defer cancel()
+	if _, err := h.settings(ctx, name); err != nil {
+		h.cfg.Log.Debug("CSIDriver is not known yet", "object", name, "err", err)
+	}
 	return nil
 }
+
+// settingsPatience is how long a driver that registers waits for what the API says of
+// it.
+const settingsPatience = 5 * time.Second
 
 // Deregister lets go of the driver that listens at an endpoint. Its volumes stay
 // as they are.

@@ -23,6 +23,9 @@ func find(t *testing.T, node *v1.Node, kind v1.NodeConditionType) v1.NodeConditi
 	return v1.NodeCondition{}
 }
 
+// attachedByController is what a cluster's controller attaches volumes by.
+const attachedByController = "volumes.kubernetes.io/controller-managed-attach-detach"
+
 func TestRegistersAndBecomesReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newRig()
@@ -56,6 +59,9 @@ func TestRegistersAndBecomesReady(t *testing.T) {
 		wantAddresses := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeHostName, Address: "n1"}}
 		if diff := cmp.Diff(wantAddresses, node.Status.Addresses); diff != "" {
 			t.Errorf("addresses (-want +got):\n%s", diff)
+		}
+		if node.Annotations[attachedByController] != "true" {
+			t.Errorf("annotations %v", node.Annotations)
 		}
 		if node.Labels["kubernetes.io/hostname"] != "n1" || node.Labels["kubernetes.io/os"] != "linux" || node.Labels["site"] != "a" {
 			t.Errorf("labels = %v", node.Labels)
@@ -180,7 +186,7 @@ func TestAdoptsNode(t *testing.T) {
 		rig.cfg.Taints = []v1.Taint{{Key: "ours", Effect: v1.TaintEffectNoSchedule}}
 		theirs := v1.Taint{Key: "theirs", Effect: v1.TaintEffectNoExecute}
 		rig.api.node = &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "old", Labels: map[string]string{"keep": "me", "kubernetes.io/hostname": "wrong"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "old", Labels: map[string]string{"keep": "me", "kubernetes.io/hostname": "wrong"}, Annotations: map[string]string{"keep": "me"}},
 			Spec:       v1.NodeSpec{Taints: []v1.Taint{theirs}},
 			Status: v1.NodeStatus{
 				Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.9.9.9"}, {Type: v1.NodeInternalIP, Address: "10.9.9.8"}},
@@ -192,6 +198,9 @@ func TestAdoptsNode(t *testing.T) {
 		node := rig.api.current()
 		if node.UID != "old" || node.Labels["keep"] != "me" || node.Labels["kubernetes.io/hostname"] != "n1" {
 			t.Errorf("node %s has labels %v", node.UID, node.Labels)
+		}
+		if node.Annotations[attachedByController] != "true" || node.Annotations["keep"] != "me" {
+			t.Errorf("node has annotations %v", node.Annotations)
 		}
 		if diff := cmp.Diff([]v1.Taint{theirs}, node.Spec.Taints); diff != "" {
 			t.Errorf("taints (-want +got):\n%s", diff)

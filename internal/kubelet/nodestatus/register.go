@@ -65,11 +65,11 @@ func (r *Reporter) lookPeriod() time.Duration {
 	return r.cfg.LookPeriod
 }
 
-// tryRegister creates the Node, or adopts the one that exists: its labels are
-// completed, its taints and whatever else others gave it stay.
+// tryRegister creates the Node, or adopts the one that exists: its labels and
+// annotations are completed, its taints and whatever else others gave it stay.
 func (r *Reporter) tryRegister(ctx context.Context) error {
 	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Labels: r.labels()},
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Labels: r.labels(), Annotations: annotations()},
 		Spec:       v1.NodeSpec{Taints: r.cfg.Taints},
 	}
 	if _, err := r.fill(node); err != nil {
@@ -87,14 +87,14 @@ func (r *Reporter) tryRegister(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("get node: %w", err)
 	}
-	data, err := labelPatch(existing, r.labels())
+	data, err := metadataPatch(existing, r.labels(), annotations())
 	if err != nil {
 		return err
 	}
 	if data != nil {
 		existing, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 		if err != nil {
-			return fmt.Errorf("patch node labels: %w", err)
+			return fmt.Errorf("patch the node's labels and annotations: %w", err)
 		}
 	}
 	r.keep(existing)
@@ -111,22 +111,42 @@ func (r *Reporter) labels() map[string]string {
 	return labels
 }
 
-// labelPatch computes what is missing of labels on node; nil: nothing.
-func labelPatch(node *v1.Node, labels map[string]string) ([]byte, error) {
-	missing := map[string]string{}
-	for key, value := range labels {
-		if have, ok := node.Labels[key]; !ok || have != value {
-			missing[key] = value
-		}
+// annotations say that a controller attaches volumes to this node, and not the node
+// itself, as upstream's does: a cluster's leaves the node alone without.
+func annotations() map[string]string {
+	return map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+}
+
+// metadataPatch computes what is missing of labels and annotations on node; nil:
+// nothing.
+func metadataPatch(node *v1.Node, labels, annotations map[string]string) ([]byte, error) {
+	missing := map[string]any{}
+	if m := lacks(node.Labels, labels); len(m) > 0 {
+		missing["labels"] = m
+	}
+	if m := lacks(node.Annotations, annotations); len(m) > 0 {
+		missing["annotations"] = m
 	}
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "labels": missing}})
+	missing["uid"] = node.UID
+	data, err := json.Marshal(map[string]any{"metadata": missing})
 	if err != nil {
-		return nil, fmt.Errorf("encode label patch: %w", err)
+		return nil, fmt.Errorf("encode the patch of the node's labels and annotations: %w", err)
 	}
 	return data, nil
+}
+
+// lacks returns what of want is not in have, or is otherwise there.
+func lacks(have, want map[string]string) map[string]string {
+	missing := map[string]string{}
+	for key, value := range want {
+		if now, ok := have[key]; !ok || now != value {
+			missing[key] = value
+		}
+	}
+	return missing
 }
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }

@@ -113,7 +113,7 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 	e := s.mu.entries[ref]
 	s.mu.Unlock()
 	if e == nil {
-		return s.client(ref).get(ctx)
+		return s.direct(ctx, ref)
 	}
 	patience, stop := s.patience(e)
 	defer stop()
@@ -122,7 +122,7 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 	case <-patience:
 		return s.remembered(ref, fmt.Errorf("the API server has not answered about %s yet", ref))
 	case <-e.stop:
-		return s.client(ref).get(ctx)
+		return s.direct(ctx, ref)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the first answer about %s: %w", ref, context.Cause(ctx))
 	}
@@ -134,6 +134,21 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 		return s.remembered(ref, err)
 	case object == nil:
 		return nil, apierrors.NewNotFound(resources[ref.Kind], ref.Name)
+	}
+	return object, nil
+}
+
+// direct returns what nobody holds, as the API server has it now. What an earlier run
+// kept serves where that does not answer.
+func (s *Store) direct(ctx context.Context, ref podvolumes.Ref) (runtime.Object, error) {
+	if s.cfg.Memory != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.Patience)
+		defer cancel()
+	}
+	object, err := s.client(ref).get(ctx)
+	if err != nil {
+		return s.remembered(ref, err)
 	}
 	return object, nil
 }

@@ -199,6 +199,28 @@ func TestMemoryIsQuick(t *testing.T) {
 		if took := time.Since(began); took > 6*time.Second { // three times a little
 			t.Errorf("took %v", took)
 		}
+		s.Release("p")
+		if cm, _, _ := values(t, s); cm != "kept" {
+			t.Errorf("of what nobody holds: %s", cm)
+		}
+	})
+}
+
+// TestMemoryOfWhatNobodyHolds holds that it serves there too: a PersistentVolume is
+// asked for before it is known which pods hold it.
+func TestMemoryOfWhatNobodyHolds(t *testing.T) {
+	remembering(t, errors.New("connection refused"), kept{}, func(t *testing.T, w *world) {
+		if cm, err := w.store.GetConfigMap(t.Context(), "ns", "a"); err != nil || cm.Data["k"] != "kept" {
+			t.Errorf("got %v, %v", cm, err)
+		}
+		if _, err := w.store.GetConfigMap(t.Context(), "ns", "b"); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what was never kept: %v", err)
+		}
+	})
+	remembering(t, nil, kept{}, func(t *testing.T, w *world) {
+		if _, err := w.store.GetConfigMap(t.Context(), "ns", "a"); !apierrors.IsNotFound(err) {
+			t.Errorf("got %v, want not found", err)
+		}
 	})
 }
 
