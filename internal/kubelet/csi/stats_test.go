@@ -32,7 +32,8 @@ func TestMeasure(t *testing.T) {
 			podvolumes.Usage{
 				CapacityBytes: new(uint64(100)), UsedBytes: new(uint64(30)), AvailableBytes: new(uint64(60)),
 				Inodes: new(uint64(10)), InodesUsed: new(uint64(3)), InodesFree: new(uint64(7)),
-			}, "",
+			},
+			"",
 		},
 		{"full", persistent("a", "pv"), []*spec.VolumeUsage{bytes(100, 100, 0)}, podvolumes.Usage{CapacityBytes: new(uint64(100)), UsedBytes: new(uint64(100)), AvailableBytes: new(uint64(0))}, ""},
 		{"a device: its size", raw("a", "pv"), []*spec.VolumeUsage{bytes(100, 0, 0)}, podvolumes.Usage{CapacityBytes: new(uint64(100))}, ""},

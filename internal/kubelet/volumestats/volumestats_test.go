@@ -405,8 +405,13 @@ func TestAbnormal(t *testing.T) {
 			ill  *string
 			want []string
 		}{
-			{nil, nil}, {new(""), nil}, {new("a bad disk"), []string{event + "a bad disk"}}, {new("a bad disk"), nil},
-			{new("two bad disks"), []string{event + "two bad disks"}}, {new(""), nil}, {new("a bad disk"), []string{event + "a bad disk"}},
+			{nil, nil},
+			{new(""), nil},
+			{new("a bad disk"), []string{event + "a bad disk"}},
+			{new("a bad disk"), nil},
+			{new("two bad disks"), []string{event + "two bad disks"}},
+			{new(""), nil},
+			{new("a bad disk"), []string{event + "a bad disk"}},
 		} {
 			w.set(func() { w.ill = step.ill })
 			pass(2 * time.Minute)
