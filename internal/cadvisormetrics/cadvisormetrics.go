@@ -8,7 +8,6 @@
 package cadvisormetrics
 
 import (
-	"math"
 	"strconv"
 	"time"
 
@@ -186,4 +185,4 @@ func limit(v cgroupfs.Value) float64 {
 }
 
 // seconds is a moment in seconds since 1970.
-func seconds(t time.Time) float64 { return math.Floor(float64(t.UnixMilli())) / 1000 }
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

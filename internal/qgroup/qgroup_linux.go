@@ -68,7 +68,7 @@ func read(dir string) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	defer groups.Close()
+	defer func() { _ = groups.Close() }() // only read
 	return readGroup(groups.FS(), subvolume.id)
 }
 

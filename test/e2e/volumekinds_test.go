@@ -183,7 +183,7 @@ func testPropagation(t *testing.T, n *node) {
 
 // testLeftMounts has a pod mount something in its volume, where the host has it
 // too, and end without unmounting it. Another volume is mounted there by the runtime.
-func testLeftMounts(t *testing.T, n *node) {
+func testLeftMounts(_ *testing.T, n *node) {
 	n.busyboxPod("leaves", "mkdir /both/own && busybox mount -t tmpfs -o size=64k tmpfs /both/own && touch /both/own/file && sleep 1000", `    securityContext: {privileged: true}
     volumeMounts:
     - {name: work, mountPath: /both, mountPropagation: Bidirectional}

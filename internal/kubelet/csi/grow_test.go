@@ -140,7 +140,7 @@ func TestGrowRefused(t *testing.T) {
 			err = w.host.Grow(t.Context(), v)
 			wantErr(t, err, "NodeExpandVolume: no")
 			for _, mean := range []error{podvolumes.ErrCannotGrow, podvolumes.ErrGrowsLater} {
-				if got := errors.Is(err, mean); got != (mean == want) {
+				if got := errors.Is(err, mean); got != errors.Is(want, mean) {
 					t.Errorf("is %q: %v", mean, got)
 				}
 			}

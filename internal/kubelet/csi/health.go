@@ -78,10 +78,10 @@ func condition(unknown []byte) *string {
 		}
 		abnormal, text := false, ""
 		eachField(message, func(number protowire.Number, value uint64, data []byte) {
-			switch number {
-			case abnormalField:
+			if number == abnormalField {
 				abnormal = value != 0
-			case messageField:
+			}
+			if number == messageField {
 				text = strings.ToValidUTF8(string(data), "\uFFFD")
 			}
 		})

@@ -61,7 +61,7 @@ func TestListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { _ = listener.Close() })
 	if got, err := host.Listener(t.Context(), path); err != nil || got != os.Getpid() {
 		t.Errorf("got %d, %v, want our own %d", got, err, os.Getpid())
 	}
