@@ -116,7 +116,8 @@ type KubeletSettings struct {
 	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 
 	// VolumeStatsAggPeriod is the time from one measurement of what a volume takes to
-	// the next. Default 1m, which 0 is too; negative: volumes are not measured.
+	// the next. Default 1m, which 0 is too; negative: volumes are measured only for
+	// limits of pods, and when the disk is low.
 	VolumeStatsAggPeriod metav1.Duration `json:"volumeStatsAggPeriod,omitzero"`
 
 	EvictionSettings

@@ -64,15 +64,43 @@ func (h *Host) measure(ctx context.Context, path string) (podvolumes.Usage, erro
 			return bySubvolume(usage, group), nil
 		}
 	}
-	counted, err := diskusage.Measure(ctx, path+"/.", diskusage.Options{Background: true}) // a hostPath may be a link
-	if errors.Is(err, unix.ENOTDIR) {
-		counted, err = diskusage.Measure(ctx, path, diskusage.Options{Background: true})
-	}
+	counted, err := count(ctx, path)
 	if err != nil {
 		return podvolumes.Usage{}, err
 	}
 	usage.Method, usage.UsedBytes, usage.InodesUsed = podvolumes.ByWalk, &counted.Bytes, &counted.Inodes
 	return usage, nil
+}
+
+// count counts the files of a volume, without keeping its mount busy: it can be unmounted
+// meanwhile.
+func count(ctx context.Context, path string) (diskusage.Usage, error) {
+	if f, err := detached(path); err == nil {
+		defer f.Close()
+		path = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	}
+	counted, err := diskusage.Measure(ctx, path+"/.", diskusage.Options{Background: true}) // a hostPath may be a link
+	if errors.Is(err, unix.ENOTDIR) {
+		counted, err = diskusage.Measure(ctx, path, diskusage.Options{Background: true})
+	}
+	return counted, err
+}
+
+// detached opens a mount of its own of what is mounted at path, which is gone when it is
+// closed. There is an error if nothing is mounted there.
+func detached(path string) (*os.File, error) {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT, 0, &s); err != nil {
+		return nil, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if s.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 || s.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return nil, unix.EINVAL
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open_tree", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // byQuota puts what the filesystem says of one folder into what it says of itself.

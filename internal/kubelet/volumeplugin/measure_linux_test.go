@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -113,6 +114,36 @@ func TestMeasureMounts(t *testing.T) {
 	u = measured(t, part)
 	if u.Method != podvolumes.ByWalk || *u.UsedBytes != 2<<20 || *u.InodesUsed != 2 || *u.CapacityBytes != 8<<20 {
 		t.Errorf("a part of one: %s, %d bytes, %d inodes; want its own", u.Method, *u.UsedBytes, *u.InodesUsed)
+	}
+}
+
+// TestMeasureKeepsNothingBusy holds that a volume can be unmounted while it is counted.
+func TestMeasureKeepsNothingBusy(t *testing.T) {
+	testenv.Need(t, "root")
+	dir := t.TempDir()
+	source, volume := filepath.Join(dir, "source"), filepath.Join(dir, "volume")
+	for _, d := range []string{source, volume} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, filepath.Join(source, "f"), 1)
+	if _, err := detached(volume); err == nil {
+		t.Error("a folder that nothing is mounted on is detached")
+	}
+	if err := unix.Mount(source, volume, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	f, err := detached(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unmount(volume); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+	if counted, err := count(t.Context(), filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd())))); err != nil || counted.Inodes != 2 {
+		t.Errorf("counted %+v, %v; want the folder and its file", counted, err)
 	}
 }
 

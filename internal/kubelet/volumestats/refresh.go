@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
-// Refresh has the emptyDirs on disk of pods measured whose figures are older than age,
-// and returns when that is done or has failed, or ctx is done. Figures of what takes
-// long may be older, up to ten times as long. What a try that is not over when ctx is
-// brings is there later.
+// Refresh has the emptyDirs on disk of pods measured of which the last try is older than
+// age, and returns when that is done or has failed, or ctx is done. What takes long is
+// tried more rarely: a tenth of the time. What a try that is not over when ctx is brings
+// is there later.
 func (a *Analyzer) Refresh(ctx context.Context, age time.Duration, pods ...*v1.Pod) {
 	waiting, ended := a.want(age, pods)
 	for len(waiting) > 0 {
@@ -41,7 +41,7 @@ func (a *Analyzer) want(age time.Duration, pods []*v1.Pod) (map[*volume]int, cha
 			switch {
 			case v == nil || !podvolumes.OnDisk(&pod.Spec.Volumes[i]):
 			case v.trying && errors.Is(v.failed, errLate): // it hangs
-			case v.failed == nil && !v.measured.IsZero() && now.Sub(v.measured) <= max(age, pauseFactor*v.took):
+			case now.Sub(latest(v.ended, v.measured)) <= max(age, pauseFactor*v.took):
 			default:
 				v.wanted = !v.trying
 				waiting[v] = v.tries
@@ -61,4 +61,12 @@ func (a *Analyzer) still(waiting map[*volume]int) (map[*volume]int, chan struct{
 		}
 	}
 	return waiting, a.mu.ended
+}
+
+// latest returns the later one. A figure of before a restart has no try.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

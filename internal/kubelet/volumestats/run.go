@@ -19,6 +19,8 @@ const (
 	lookAgain = time.Second
 	// savePeriod is how often figures are written while the agent runs.
 	savePeriod = 10 * time.Minute
+	// giveUpFactor is after how many deadlines a measurement is told to end.
+	giveUpFactor = 10
 )
 
 var errLate = errors.New("it has not ended in time")
@@ -71,7 +73,6 @@ func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
 		case t.late:
 		case !now.Before(late):
 			t.late = true
-			t.cancel()
 			a.lateLocked(path)
 		default:
 			running++
@@ -173,7 +174,7 @@ func (a *Analyzer) forgetLocked(pods []*v1.Pod) {
 // startLocked measures a volume in a goroutine that is not waited for: the call may
 // never return.
 func (a *Analyzer) startLocked(ctx context.Context, uid types.UID, name, path string) {
-	within, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
+	within, cancel := context.WithTimeout(ctx, giveUpFactor*a.cfg.Deadline)
 	a.tries[path] = &try{cancel: cancel, began: time.Now()}
 	go func() {
 		defer cancel()
@@ -226,7 +227,7 @@ func (a *Analyzer) take(r result) {
 		return // gone meanwhile
 	}
 	defer a.endedLocked()
-	v.trying, v.took = false, a.cost(r.took)
+	v.trying, v.took, v.ended = false, a.cost(r), now
 	v.tries++
 	v.due = nextAt(r.uid, now, v.took, a.cfg.Period)
 	if r.err != nil {
@@ -257,13 +258,14 @@ func (a *Analyzer) tellAbnormal(uid types.UID, name, why string) {
 	}
 }
 
-// cost returns how long a call that took so long worked. One that went on after it was
-// told to end has waited for a device or a server.
-func (a *Analyzer) cost(took time.Duration) time.Duration {
-	if took > a.cfg.Deadline+a.cfg.Deadline/10 {
+// cost returns how long a try has worked. One that went on after it was told to end has
+// waited for a device or a server, and so has all that takes long but a count.
+func (a *Analyzer) cost(r result) time.Duration {
+	isCount := r.err == nil && r.usage.Method == podvolumes.ByWalk || errors.Is(r.err, context.DeadlineExceeded)
+	if !isCount || r.took > (giveUpFactor+1)*a.cfg.Deadline {
 		return 0
 	}
-	return took
+	return r.took
 }
 
 // source is a method in the words of upstream's metric.

@@ -64,7 +64,9 @@ type Config struct {
 	// Period is the time from one measurement of a volume to the next. Default 1m;
 	// negative: nothing is measured but what Refresh asks for.
 	Period time.Duration
-	// Deadline bounds one measurement. Default 2m, as upstream's for CSI.
+	// Deadline is when a measurement that is not over counts as hanging: its figures are
+	// stale, and another one has its place. Default 2m, as upstream's for CSI. After ten
+	// times as long it is told to end: a count of very many files is over by then.
 	Deadline time.Duration
 	Parallel int    // how many volumes are measured at once, beside those that hang; default 2
 	File     string // where figures are kept over a restart; empty: nowhere
@@ -105,11 +107,12 @@ type Analyzer struct {
 type volume struct {
 	path     string
 	usage    podvolumes.Usage
-	measured time.Time // zero: never
-	failed   error     // the last try's error; nil: it was good, or there was none
-	took     time.Duration
-	due      time.Time // zero: at once
-	wanted   bool      // somebody waits for it: it is due
+	measured time.Time     // zero: never
+	failed   error         // the last try's error; nil: it was good, or there was none
+	took     time.Duration // what the last try worked
+	ended    time.Time     // when it did; zero: there was none
+	due      time.Time     // zero: at once
+	wanted   bool          // somebody waits for it: it is due
 	trying   bool
 	tries    int // that have ended, or are late
 }

@@ -84,7 +84,7 @@ func (w *world) Paths(uid types.UID) map[string]string {
 	return paths
 }
 
-func (w *world) Measure(_ context.Context, path string) (podvolumes.Usage, error) {
+func (w *world) Measure(ctx context.Context, path string) (podvolumes.Usage, error) {
 	w.mu.Lock()
 	w.calls = append(w.calls, path)
 	w.running++
@@ -94,10 +94,20 @@ func (w *world) Measure(_ context.Context, path string) (podvolumes.Usage, error
 	if hang != nil {
 		<-hang // whatever the context says
 	}
-	time.Sleep(takes)
+	var err error
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		if hang == nil {
+			err = ctx.Err()
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running--
+	if err != nil {
+		return podvolumes.Usage{}, err
+	}
 	used := uint64(len(path))
 	return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: &used, Abnormal: w.ill}, w.fail[path]
 }
@@ -610,6 +620,47 @@ func TestRefreshOfMuch(t *testing.T) {
 			t.Errorf("%d walks of 30 s in an hour, want a tenth of the time", n)
 		}
 	})
+}
+
+// TestVeryMuch holds that a count that takes longer than a call may comes to its end, is
+// given up at last, and keeps nobody else waiting.
+func TestVeryMuch(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes time.Duration
+		known bool
+	}{
+		"ten minutes": {10 * time.Minute, true},
+		"too much":    {time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				p, other := pod("u", "big"), pod("o", "v")
+				w.pods, w.takes = []*v1.Pod{p}, test.takes
+				cfg := w.config()
+				cfg.Parallel = 1
+				a, stop := run(t, cfg)
+				defer stop()
+				pass(time.Second)
+				w.set(func() { w.pods, w.takes = append(w.pods, other), 0 })
+				pass(4 * time.Minute)
+				if n := w.count("/o/v"); n == 0 {
+					t.Error("another volume waits for it")
+				}
+				pass(20 * time.Minute)
+				if got := a.Volumes(p); (len(got) == 1 && !got[0].Stale) != test.known {
+					t.Errorf("volumes %+v, want figures: %v", got, test.known)
+				}
+				for range 30 {
+					refresh(t, a, p)
+					pass(10 * time.Second)
+				}
+				if n := w.count("/u/big"); n != 1 {
+					t.Errorf("%d counts in half an hour", n)
+				}
+			})
+		})
+	}
 }
 
 // TestRefreshEnds holds that nobody waits for what hangs, fails or is gone.
