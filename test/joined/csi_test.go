@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpoint"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/checkpointfile"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/test/controlplane"
@@ -147,12 +149,34 @@ func (n *offline) attaches(far *csidriver.Driver) {
 	n.AwaitGone(pod.Name, pod.UID)
 }
 
+// awaitKeptObjects waits until objects are on the disk. It only reads: to list the
+// folder takes the file away that the agent writes at that moment, and it tries again.
+func (n *offline) awaitKeptObjects(keys ...checkpointfile.Key) {
+	n.t.Helper()
+	folder := checkpoint.New(checkpoint.Config{Dir: n.dir(), KeyFile: n.Options.Checkpoint.KeyFile})
+	n.Eventually("what the pod uses is kept", func(context.Context) (bool, error) {
+		var errs []error
+		for _, key := range keys {
+			_, err := folder.Read(key)
+			errs = append(errs, err)
+		}
+		err := errors.Join(errs...)
+		return err == nil, err
+	})
+}
+
 // mountsOffline boots the node in a place without an uplink: the driver's object is
 // among what was kept.
 func (n *offline) mountsOffline(near *csidriver.Driver) {
 	n.t.Helper()
 	pod := n.Run(csiPod("near.example.com"))
 	n.awaitKept(pod)
+	n.awaitKeptObjects(
+		checkpointfile.Key{Kind: checkpointfile.ConfigMap, Namespace: pod.Namespace, Name: "kube-root-ca.crt"},
+		checkpointfile.Key{Kind: checkpointfile.Claim, Namespace: pod.Namespace, Name: "near"},
+		checkpointfile.Key{Kind: checkpointfile.PersistentVolume, Name: "near"},
+		checkpointfile.Key{Kind: checkpointfile.CSIDriver, Name: "near.example.com"},
+	)
 	n.Reboot()
 	n.Stop(controlplane.APIServer)
 	near.Forget()
