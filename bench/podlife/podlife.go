@@ -49,8 +49,13 @@ type Node struct {
 	// Requests returns how many requests the API server has had of the node. Nil: it is
 	// not known.
 	Requests func() int
+	// Pods is the agent's folder of pods on this machine. Empty: how soon a changed
+	// ConfigMap is in a pod is not measured.
+	Pods string
 	// Say is told how far it is. Default: nobody.
 	Say func(format string, args ...any)
+
+	configMap bool // pods have one as a volume
 }
 
 // A Life is what was measured.
@@ -60,6 +65,7 @@ type Life struct {
 	BurstGone   Series // Crowd pods deleted at once → all gone
 	Fill        [2]time.Duration
 	Empty       time.Duration // 2*Half pods deleted at once → all gone
+	Update      Series        // ConfigMap changed → file changed, of each of Half pods; none if it was not measured
 
 	SingleCost, FillCost cost         // from create to gone; from create to Running
 	Full                 procfs.Usage // agent, with 2*Half pods
@@ -91,7 +97,7 @@ func Measure(ctx context.Context, n Node) (l *Life, err error) {
 	}
 	defer func() { w.Stop() }() // the one that is open then
 	l = &Life{}
-	for _, step := range []func(context.Context, Node, *follower) error{l.single, l.bursts, l.fill} {
+	for _, step := range []func(context.Context, Node, *follower) error{l.single, l.bursts, l.fill, l.update} {
 		if err := step(ctx, n, w); err != nil {
 			return nil, err
 		}
@@ -220,11 +226,17 @@ func (n Node) remove(ctx context.Context, w *follower, names []string) (time.Dur
 }
 
 func (n Node) pod(name string) *v1.Pod {
-	return &v1.Pod{
+	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, Labels: map[string]string{label: ""}},
 		Spec: v1.PodSpec{
 			NodeName:   n.Name,
 			Containers: []v1.Container{{Name: "main", Image: n.Image, ImagePullPolicy: v1.PullIfNotPresent, Args: []string{"serve"}}},
 		},
 	}
+	if n.configMap {
+		source := &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: settings}}
+		pod.Spec.Volumes = []v1.Volume{{Name: settings, VolumeSource: v1.VolumeSource{ConfigMap: source}}}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: settings, MountPath: "/settings"}}
+	}
+	return pod
 }

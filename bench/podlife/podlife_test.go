@@ -37,7 +37,7 @@ func BenchmarkPodLife(b *testing.B) {
 func measure(b *testing.B) {
 	n := joined.Start(b, joined.Config{Name: "ours"})
 	awaitAccount(b, n)
-	ours := life(b, n, "Holdfast", n.AgentPID())
+	ours := life(b, n, "Holdfast", n.AgentPID(), n.Instance.Path("kubelet", "pods"))
 	var theirs *podlife.Life
 	if *upstream != "" {
 		n.StopAgent()
@@ -47,7 +47,7 @@ func measure(b *testing.B) {
 		peer.Eventually("the upstream kubelet is ready", func(ctx context.Context) (bool, error) {
 			return isReady(ctx, peer)
 		})
-		theirs = life(b, peer, "upstream", pid)
+		theirs = life(b, peer, "upstream", pid, peer.Instance.Path("upstream", "root", "pods"))
 	}
 	machine, err := procfs.ReadMachine(runtime.NumCPU())
 	check(b, err)
@@ -59,10 +59,10 @@ func measure(b *testing.B) {
 	}
 }
 
-func life(b *testing.B, n *joined.Node, what string, agent int) *podlife.Life {
+func life(b *testing.B, n *joined.Node, what string, agent int, pods string) *podlife.Life {
 	b.Helper()
 	l, err := podlife.Measure(b.Context(), podlife.Node{
-		Name: n.Name, Image: joined.Image, Client: n.Admin, Agent: agent, Runtime: leaks.Containerd(n.Instance),
+		Name: n.Name, Image: joined.Image, Client: n.Admin, Agent: agent, Runtime: leaks.Containerd(n.Instance), Pods: pods,
 		Requests: func() int { return len(n.Requests("")) },
 		Say:      func(format string, args ...any) { fmt.Fprintf(os.Stderr, what+": "+format+"\n", args...) },
 	})

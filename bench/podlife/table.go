@@ -28,9 +28,17 @@ func (t *table) row(what, form string, value func(*Life) float64) {
 	fmt.Fprintf(t, "| %s | "+form+" |", what, a)
 	if t.upstream != nil {
 		b := value(t.upstream)
-		fmt.Fprintf(t, " "+form+" | %.2f |", b, a/b)
+		fmt.Fprintf(t, " "+form+" | %s |", b, ratio(a/b))
 	}
 	t.WriteString("\n")
+}
+
+// ratio has two digits behind the point, or more if those are zero.
+func ratio(r float64) string {
+	if r < 0.01 {
+		return fmt.Sprintf("%.4f", r)
+	}
+	return fmt.Sprintf("%.2f", r)
 }
 
 func (t *table) ms(what string, value func(*Life) time.Duration) {
@@ -60,6 +68,11 @@ func (t *table) rows() {
 	t.ms(fmt.Sprintf("processor time of containerd a pod, 0 → %d", 2*Half), func(l *Life) time.Duration { return l.FillCost.Runtime })
 	if t.ours.SingleCost.Requests > 0 {
 		t.row("requests to the API server a pod, one at a time, create → gone", "%.1f", func(l *Life) float64 { return l.SingleCost.Requests })
+	}
+	if len(t.ours.Update) > 0 {
+		what := fmt.Sprintf("ConfigMap of %d pods changed → file changed in a pod, ", Half)
+		t.ms(what+"p50", func(l *Life) time.Duration { return l.Update.Quantile(0.5) })
+		t.ms(what+"p99", func(l *Life) time.Duration { return l.Update.Quantile(0.99) })
 	}
 	t.mib(fmt.Sprintf("resident memory of the agent, %d pods", 2*Half), func(l *Life) int64 { return l.Full.RSS })
 	t.mib("anonymous of it", func(l *Life) int64 { return l.Full.Anon })

@@ -11,9 +11,11 @@ import (
 func TestTable(t *testing.T) {
 	ours := &Life{
 		Start: Series{100 * time.Millisecond}, Fill: [2]time.Duration{5 * time.Second, 10 * time.Second}, Full: procfs.Usage{RSS: 50 << 20},
+		Update: Series{10 * time.Millisecond, 30 * time.Millisecond},
 	}
 	upstream := &Life{
 		Start: Series{400 * time.Millisecond}, Fill: [2]time.Duration{10 * time.Second, 10 * time.Second}, Full: procfs.Usage{RSS: 100 << 20},
+		Update: Series{30 * time.Second, 60 * time.Second},
 	}
 	for _, c := range []struct {
 		name     string
@@ -29,6 +31,7 @@ func TestTable(t *testing.T) {
 			"| create → Running, one at a time, p50 | 100 ms | 400 ms | 0.25 |\n",
 			"| 0 → 50 pods, pods a second | 10.0 | 5.0 | 2.00 |\n",
 			"| resident memory of the agent, 100 pods | 50 MiB | 100 MiB | 0.50 |\n",
+			"| ConfigMap of 50 pods changed → file changed in a pod, p99 | 30 ms | 60000 ms | 0.0005 |\n",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

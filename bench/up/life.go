@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/holdfast-dev/holdfast/bench/podlife"
 	"github.com/holdfast-dev/holdfast/bench/procfs"
@@ -26,7 +27,7 @@ func life(ctx context.Context, o options) (l *podlife.Life, err error) {
 	}
 	l, err = podlife.Measure(ctx, podlife.Node{
 		Image: "holdfast.local/demo:latest", Client: client, Agent: n.cmd.Process.Pid, Runtime: containerd,
-		Single: o.pods, Bursts: o.bursts, Say: say,
+		Pods: filepath.Join(n.root, "kubelet", "pods"), Single: o.pods, Bursts: o.bursts, Say: say,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, n.log.String())
