@@ -36,6 +36,7 @@ type Group struct {
 	Reading   cgroupfs.Reading
 	Details   cgroupfs.Details
 	Processes cgroupfs.Value
+	Files     *Files   // nil: not known
 	Devices   []Device // those of Details, by name
 	Disks     []Disk
 	Network   []Interface
@@ -52,6 +53,12 @@ type Disk struct {
 	Device                    string // such as /dev/sda1; may be empty
 	Used, Limit               *uint64
 	InodesTotal, InodesUnused *uint64
+}
+
+// Files is what a group's processes have open.
+type Files struct {
+	Open, Sockets uint64  // descriptors, and those of them that are sockets
+	Limit         *uint64 // how many the first process may have; nil: not known, or there is none
 }
 
 // An Interface is a network interface, and what it has carried.

@@ -31,7 +31,7 @@ func groups() []Group {
 	}
 	details := cgroupfs.Details{
 		UserCPU: known(1e9), SystemCPU: known(5e8), Periods: known(10), ThrottledPeriods: known(4), ThrottledTime: known(25e7),
-		Cache: known(300), Mapped: known(20), Kernel: known(7), MaxMemory: known(1100), LimitHits: known(0), OOMKills: known(2),
+		Cache: known(300), Mapped: known(20), Kernel: known(7), MaxMemory: known(1100), LimitHits: known(0), HighHits: known(6), MemoryKept: known(64), OOMKills: known(2),
 		Shares: known(512), Quota: known(30_000), Period: known(100_000), TaskLimit: known(64),
 	}
 	return []Group{
@@ -47,7 +47,7 @@ func groups() []Group {
 		},
 		{
 			ID: "/kubepods/podu/c", Name: "c", Namespace: "ns", Pod: "web", Container: "app", Image: `reg.example/"app"`, Start: time.UnixMilli(1_650_000_000_500),
-			Reading: reading, Details: details, Processes: known(3),
+			Reading: reading, Details: details, Processes: known(3), Files: &Files{Open: 5, Sockets: 2, Limit: new(uint64(1024))},
 			Devices: []Device{{"/dev/sda", cgroupfs.DeviceIO{ReadBytes: 4096, WriteBytes: 8192, Reads: 1, Writes: 2}}},
 			Disks:   []Disk{{Device: "/dev/sda1", Used: new(uint64(10))}},
 		},

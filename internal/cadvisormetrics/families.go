@@ -1,6 +1,10 @@
 package cadvisormetrics
 
-import "github.com/holdfast-dev/holdfast/internal/cgroupfs"
+import (
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
+)
 
 // family is one metric.
 type family struct {
@@ -17,6 +21,14 @@ const (
 
 // families are all metrics of groups, by name.
 var families = []family{
+	counter("container_blkio_device_usage_total", "Bytes that were read from and written to the device", func(w *writer, g *Group) {
+		for i := range g.Devices {
+			d := &g.Devices[i]
+			major, minor := strconv.FormatUint(uint64(d.IO.Major), 10), strconv.FormatUint(uint64(d.IO.Minor), 10)
+			w.value(float64(d.IO.ReadBytes), "device", d.Name, "major", major, "minor", minor, "operation", "Read")
+			w.value(float64(d.IO.WriteBytes), "device", d.Name, "major", major, "minor", minor, "operation", "Write")
+		}
+	}),
 	counter("container_cpu_cfs_periods_total", "Periods of the processor quota that have passed", func(w *writer, g *Group) {
 		w.quota(g, g.Details.Periods, 1)
 	}),
@@ -34,6 +46,11 @@ var families = []family{
 	}),
 	counter("container_cpu_user_seconds_total", "Processor time that was used outside of the kernel, in core-seconds", func(w *writer, g *Group) {
 		w.known(g.Details.UserCPU, nanoseconds)
+	}),
+	gauge("container_file_descriptors", "Files and the like that processes have open", func(w *writer, g *Group) {
+		if g.Files != nil {
+			w.value(float64(g.Files.Open))
+		}
 	}),
 	gauge("container_fs_inodes_free", "Inodes of the filesystem that are left", func(w *writer, g *Group) {
 		for i := range g.Disks {
@@ -61,6 +78,8 @@ var families = []family{
 	counter("container_fs_writes_total", "Writes to the device", deviceValue(func(d *cgroupfs.DeviceIO) uint64 { return d.Writes })),
 	gauge("container_last_seen", "When the figures were read, in seconds since 1970", func(w *writer, g *Group) { w.value(seconds(g.Reading.Time)) }),
 	gauge("container_memory_cache", "Memory that holds pages of files, in bytes", func(w *writer, g *Group) { w.known(g.Details.Cache, bytesUnit) }),
+	counter("container_memory_events_high_total", "How often it was slowed down for memory", func(w *writer, g *Group) { w.known(g.Details.HighHits, 1) }),
+	counter("container_memory_events_max_total", "How often the limit of memory was reached", func(w *writer, g *Group) { w.known(g.Details.LimitHits, 1) }),
 	counter("container_memory_failcnt", "How often the limit of memory was reached", func(w *writer, g *Group) { w.known(g.Details.LimitHits, 1) }),
 	counter("container_memory_failures_total", "Page faults", func(w *writer, g *Group) {
 		for _, scope := range g.scopes() {
@@ -91,12 +110,22 @@ var families = []family{
 	counter("container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory, in seconds", stalled(func(r *cgroupfs.Reading) *cgroupfs.Pressure { return &r.MemoryPressure })),
 	counter("container_pressure_memory_waiting_seconds_total", "Time in which a task waited for memory, in seconds", waiting(func(r *cgroupfs.Reading) *cgroupfs.Pressure { return &r.MemoryPressure })),
 	gauge("container_processes", "Processes", func(w *writer, g *Group) { w.known(g.Processes, 1) }),
+	gauge("container_sockets", "Sockets that processes have open", func(w *writer, g *Group) {
+		if g.Files != nil {
+			w.value(float64(g.Files.Sockets))
+		}
+	}),
 	fixed("container_spec_cpu_period", "Period of the processor quota in microseconds", func(w *writer, g *Group) { w.known(g.Details.Period, 1) }),
 	fixed("container_spec_cpu_quota", "Processor time in a period, in microseconds", func(w *writer, g *Group) { w.known(g.Details.Quota, 1) }),
 	fixed("container_spec_cpu_shares", "Weight against others for processors", func(w *writer, g *Group) { w.known(g.Details.Shares, 1) }),
 	fixed("container_spec_memory_limit_bytes", "Memory that may be used, in bytes; 0: there is no limit", func(w *writer, g *Group) {
 		if g.Reading.Memory.Known {
 			w.value(limit(g.Reading.MemoryLimit))
+		}
+	}),
+	fixed("container_spec_memory_reservation_limit_bytes", "Memory that is kept for it, in bytes", func(w *writer, g *Group) {
+		if g.Reading.Memory.Known {
+			w.value(limit(g.Details.MemoryKept))
 		}
 	}),
 	fixed("container_spec_memory_swap_limit_bytes", "Swap that may be used, in bytes; 0: there is no limit", func(w *writer, g *Group) {
@@ -113,6 +142,11 @@ var families = []family{
 	gauge("container_threads_max", "Processes and threads that there may be; 0: there is no limit", func(w *writer, g *Group) {
 		if g.Reading.Tasks.Known {
 			w.value(limit(g.Details.TaskLimit))
+		}
+	}),
+	gauge("container_ulimits_soft", "What its first process may have of something", func(w *writer, g *Group) {
+		if g.Files != nil {
+			w.pointer(g.Files.Limit, "ulimit", "max_open_files")
 		}
 	}),
 }

@@ -204,6 +204,13 @@ func TestThisMachine(t *testing.T) {
 	if err := tree.Read(group, &r); err != nil {
 		t.Fatal(err)
 	}
+	var d Details
+	if err := tree.ReadDetails(group, &d); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Cache.Known || !d.Mapped.Known || !d.LimitHits.Known || !d.OOMKills.Known || d.TaskLimit.Known || d.Quota.Known || !tree.V2() && d.UserCPU.N+d.SystemCPU.N == 0 {
+		t.Errorf("a process that spun, without limits: %+v", d)
+	}
 	processes, err := tree.Processes(group)
 	if err != nil || len(processes) != 1 || processes[0] != cmd.Process.Pid {
 		t.Errorf("processes %v, %v; want %d", processes, err, cmd.Process.Pid)

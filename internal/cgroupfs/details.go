@@ -16,7 +16,9 @@ type Details struct {
 
 	Cache, Mapped, Kernel Value // bytes of files, of mapped files, of the kernel's own
 	MaxMemory             Value // bytes, the most that Reading.Memory has been
-	LimitHits             Value // how often the memory limit was reached; v1 alone
+	LimitHits             Value // how often the memory limit was reached
+	HighHits              Value // how often the group was slowed down for memory; v2 alone
+	MemoryKept            Value // bytes that are not taken from the group; not known where there are none
 	OOMKills              Value // processes that the kernel has ended for want of memory
 
 	Shares    Value // weight in v1's unit, also on v2
@@ -40,7 +42,8 @@ var (
 	v2DetailNames    = []string{"file", "file_mapped", "kernel"}
 	v1ThrottleNames  = []string{"nr_periods", "nr_throttled", "throttled_time"}
 	v2CPUDetailNames = []string{"nr_periods", "nr_throttled", "throttled_usec", "user_usec", "system_usec"}
-	oomNames         = []string{"oom_kill"}
+	v1OOMNames       = []string{"oom_kill"}
+	v2EventNames     = []string{"oom_kill", "max", "high"}
 )
 
 // ReadDetails reads the details of a group into d. It is for who is asked for them, not
@@ -78,8 +81,9 @@ func (t *Tree) detailsV1(s *scratch, group string, d *Details) {
 	d.Kernel = s.number(memory, group, "memory.kmem.usage_in_bytes")
 	d.MaxMemory = s.number(memory, group, "memory.max_usage_in_bytes")
 	d.LimitHits = s.number(memory, group, "memory.failcnt")
+	d.MemoryKept = bounded(s.number(memory, group, "memory.soft_limit_in_bytes"))
 	if control := s.file(memory, group, "memory.oom_control"); control != nil {
-		d.OOMKills = s.stat(control, oomNames)[0]
+		d.OOMKills = s.stat(control, v1OOMNames)[0]
 	}
 	d.TaskLimit = s.number(t.dirs["pids"], group, "pids.max")
 	d.Devices = parseV1IO(s.file(io, group, "blkio.throttle.io_service_bytes_recursive"), d.Devices, func(dev *DeviceIO) (read, written *uint64) {
@@ -109,8 +113,10 @@ func (t *Tree) detailsV2(s *scratch, group string, d *Details) {
 		d.Cache, d.Mapped, d.Kernel = values[0], values[1], values[2]
 	}
 	d.MaxMemory = s.number(dir, group, "memory.peak")
+	d.MemoryKept = s.number(dir, group, "memory.min")
 	if events := s.file(dir, group, "memory.events"); events != nil {
-		d.OOMKills = s.stat(events, oomNames)[0]
+		values := s.stat(events, v2EventNames)
+		d.OOMKills, d.LimitHits, d.HighHits = values[0], values[1], values[2]
 	}
 	d.TaskLimit = s.number(dir, group, "pids.max")
 	d.Devices = parseV2IO(s.file(dir, group, "io.stat"), d.Devices)

@@ -20,7 +20,7 @@ func TestReadDetails(t *testing.T) {
 			"cpu/g/cpu.shares": "512\n", "cpu/g/cpu.cfs_quota_us": "30000\n", "cpu/g/cpu.cfs_period_us": "100000\n",
 			"cpu/g/cpu.stat":       "nr_periods 10\nnr_throttled 4\nthrottled_time 5000\n",
 			"memory/g/memory.stat": "cache 1\nmapped_file 2\ntotal_cache 100\ntotal_mapped_file 20\n", "memory/g/memory.kmem.usage_in_bytes": "7\n",
-			"memory/g/memory.max_usage_in_bytes": "900\n", "memory/g/memory.failcnt": "3\n", "memory/g/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+			"memory/g/memory.max_usage_in_bytes": "900\n", "memory/g/memory.failcnt": "3\n", "memory/g/memory.soft_limit_in_bytes": "9223372036854771712\n", "memory/g/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
 			"pids/g/pids.max": "64\n",
 			"blkio/g/blkio.throttle.io_service_bytes_recursive": "8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 1\n253:1 Read 1\nTotal 12289\n",
 			"blkio/g/blkio.throttle.io_serviced_recursive":      "8:0 Read 1\n8:0 Write 2\nTotal 3\n",
@@ -36,12 +36,12 @@ func TestReadDetails(t *testing.T) {
 		"v2": {true, []string{""}, map[string]string{
 			"/g/cpu.stat":   "usage_usec 100\nuser_usec 70\nsystem_usec 30\nnr_periods 10\nnr_throttled 4\nthrottled_usec 5\n",
 			"/g/cpu.weight": "100\n", "/g/cpu.max": "30000 100000\n", "/g/memory.stat": "anon 1\nfile 100\nkernel 7\nfile_mapped 20\n",
-			"/g/memory.peak": "900\n", "/g/memory.events": "low 0\nmax 3\noom 1\noom_kill 2\n", "/g/pids.max": "64\n",
+			"/g/memory.peak": "900\n", "/g/memory.events": "low 0\nhigh 5\nmax 3\noom 1\noom_kill 2\n", "/g/memory.min": "0\n", "/g/pids.max": "64\n",
 			"/g/io.stat": "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n253:1 \n",
 		}, Details{
 			UserCPU: known(70_000), SystemCPU: known(30_000), Shares: known(2597), Quota: known(30000), Period: known(100000),
 			Periods: known(10), ThrottledPeriods: known(4), ThrottledTime: known(5000),
-			Cache: known(100), Mapped: known(20), Kernel: known(7), MaxMemory: known(900), OOMKills: known(2), TaskLimit: known(64),
+			Cache: known(100), Mapped: known(20), Kernel: known(7), MaxMemory: known(900), LimitHits: known(3), HighHits: known(5), MemoryKept: known(0), OOMKills: known(2), TaskLimit: known(64),
 			Devices: []DeviceIO{{Major: 8, ReadBytes: 4096, WriteBytes: 8192, Reads: 1, Writes: 2}},
 		}},
 		"v2 without limits": {true, []string{""}, map[string]string{"/g/cpu.stat": "user_usec 1\n", "/g/cpu.max": "max 100000\n"}, Details{

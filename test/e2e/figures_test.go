@@ -487,6 +487,7 @@ func testCadvisorSeries(t *testing.T, n *node, pod *v1.Pod) {
 		"machine_cpu_cores{", "machine_memory_bytes{", `container_cpu_usage_seconds_total{container="",id="/",`,
 		`container_network_receive_bytes_total{container="",id="/holdfast-`, `namespace="default",pod="figures",interface="eth0"} `,
 		`container_fs_usage_bytes{container="disk",`, `container_oom_events_total{container="memory",`,
+		`container_file_descriptors{container="disk",`, `container_sockets{container="disk",`, `container_ulimits_soft{container="disk",`,
 	}
 	for _, series := range []string{
 		"container_memory_working_set_bytes", "container_memory_rss", "container_memory_cache", "container_memory_usage_bytes", "container_processes", "container_threads",

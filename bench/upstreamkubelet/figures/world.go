@@ -129,6 +129,7 @@ func (w *world) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
 	return nil, v1.NodeSystemInfo{}, nil
 }
 func (w *world) Interfaces(int) ([]cadvisormetrics.Interface, error) { return nil, nil }
+func (w *world) Files(int) (cadvisormetrics.Files, error)            { return cadvisormetrics.Files{}, nil }
 func (w *world) Device(uint32, uint32) string                        { return "" }
 
 func (w *world) ImageFS(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {

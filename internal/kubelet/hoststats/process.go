@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 )
 
 // ticks are what /proc counts processor time in, a second. It is part of the kernel's
@@ -86,6 +88,35 @@ func parseStat(text string) (processStat, error) {
 	}
 	p := processStat{faults: field(10), majorFaults: field(12), busy: field(14) + field(15), started: field(22)}
 	return p, err
+}
+
+// Files returns how many files and sockets a process has open, and may have.
+func (h *Host) Files(process int) (cadvisormetrics.Files, error) {
+	dir := filepath.Join("/", h.root, "proc", strconv.Itoa(process))
+	entries, err := os.ReadDir(filepath.Join(dir, "fd"))
+	if err != nil {
+		return cadvisormetrics.Files{}, err
+	}
+	files := cadvisormetrics.Files{Open: uint64(len(entries))}
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join(dir, "fd", e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			files.Sockets++
+		}
+	}
+	limits, err := os.ReadFile(filepath.Join(dir, "limits"))
+	if err != nil {
+		return cadvisormetrics.Files{}, err
+	}
+	for line := range strings.Lines(string(limits)) {
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				if n, err := strconv.ParseUint(fields[0], 10, 64); err == nil { // "unlimited" is none
+					files.Limit = &n
+				}
+			}
+		}
+	}
+	return files, nil
 }
 
 // Listener returns the process that listens on a unix socket of this machine. 0: it is not

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-dev/holdfast/internal/cadvisormetrics"
 )
 
 const (
@@ -48,6 +52,34 @@ func TestOwnProcess(t *testing.T) {
 	}
 	if *got.Memory.RSSBytes < 1<<20 || *got.Memory.WorkingSetBytes < *got.Memory.RSSBytes || got.StartTime.After(time.Now()) || *got.Memory.PageFaults == 0 {
 		t.Errorf("our own process: %+v", got.Memory)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	host := fakeHost(t, map[string]string{
+		"proc/42/fd/.keep": "", "proc/42/limits": "Limit   Soft Limit  Hard Limit  Units\nMax cpu time  unlimited  unlimited  seconds\nMax open files  1024  4096  files\n",
+		"proc/43/fd/0": "", "proc/43/limits": "Max open files  unlimited  unlimited  files\n",
+	})
+	dir := filepath.Join(host.root, "proc/42/fd")
+	for name, to := range map[string]string{"0": "/dev/null", "1": "socket:[123]", "2": "socket:[124]"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, ".keep")); err != nil {
+		t.Fatal(err)
+	}
+	for process, want := range map[int]cadvisormetrics.Files{42: {Open: 3, Sockets: 2, Limit: new(uint64(1024))}, 43: {Open: 1}} {
+		got, err := host.Files(process)
+		if diff := cmp.Diff(got, want); err != nil || diff != "" {
+			t.Errorf("process %d: %v (-got +want):\n%s", process, err, diff)
+		}
+	}
+	if _, err := host.Files(44); err == nil {
+		t.Error("a process that is gone has files")
+	}
+	if got, err := New("/").Files(os.Getpid()); err != nil || got.Open == 0 || got.Limit == nil {
+		t.Errorf("our own process: %+v, %v", got, err)
 	}
 }
 

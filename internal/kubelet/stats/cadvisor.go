@@ -18,6 +18,7 @@ import (
 type machineDetails interface {
 	Machine() (v1.ResourceList, v1.NodeSystemInfo, error)
 	Interfaces(process int) ([]cadvisormetrics.Interface, error)
+	Files(process int) (cadvisormetrics.Files, error)
 	// Device names a block device, empty if there is none.
 	Device(major, minor uint32) string
 }
@@ -117,6 +118,7 @@ func (c *Collector) groups(last *Collection) []cadvisormetrics.Group {
 		processes, err := c.cfg.Groups.Processes(g.ID)
 		if err == nil && g.Name != "" { // those of groups below are not among them
 			g.Processes = cgroupfs.Value{N: uint64(len(processes)), Known: true}
+			g.Files = c.files(processes)
 		}
 		for _, io := range g.Details.Devices {
 			if name := c.device(names, io.Major, io.Minor); name != "" {
@@ -136,6 +138,23 @@ func (c *Collector) groups(last *Collection) []cadvisormetrics.Group {
 			})
 		}
 		all = append(all, g)
+	}
+	return all
+}
+
+// files adds up what processes have open; nil: not known. One that has just ended has
+// nothing.
+func (c *Collector) files(processes []int) *cadvisormetrics.Files {
+	var all *cadvisormetrics.Files
+	for _, p := range processes {
+		files, err := c.cfg.Machine.Files(p)
+		switch {
+		case err != nil:
+		case all == nil:
+			all = &files
+		default:
+			all.Open, all.Sockets = all.Open+files.Open, all.Sockets+files.Sockets
+		}
 	}
 	return all
 }

@@ -158,6 +158,10 @@ func (w *world) Interfaces(process int) ([]cadvisormetrics.Interface, error) {
 	return []cadvisormetrics.Interface{{Name: "eth0", Received: cadvisormetrics.Traffic{Bytes: uint64(process)}}}, nil //nolint:gosec // not negative
 }
 
+func (w *world) Files(process int) (cadvisormetrics.Files, error) {
+	return cadvisormetrics.Files{Open: 10, Sockets: uint64(process)}, w.err(fmt.Sprint("files of ", process)) //nolint:gosec // not negative
+}
+
 func (w *world) Device(major, minor uint32) string { return fmt.Sprintf("/dev/%d-%d", major, minor) }
 
 func (w *world) ReadDetails(group string, d *cgroupfs.Details) error {
@@ -403,6 +407,7 @@ func TestRuntimeProcess(t *testing.T) {
 func TestCadvisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
+		w.broken["files of 2"] = errors.New("it has just ended")
 		c, stop := run(t, w.config())
 		defer stop()
 		get := func() string {
@@ -422,6 +427,8 @@ func TestCadvisor(t *testing.T) {
 			`container_network_receive_bytes_total{container="",id="/pods/podu/sandbox",image="",name="sandbox",namespace="ns",pod="web",interface="eth0"} 77`,
 			`container_network_receive_bytes_total{container="",id="/",image="",name="",namespace="",pod="",interface="eth0"} 0`,
 			`container_processes{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 3`,
+			`container_file_descriptors{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 20`,
+			`container_sockets{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 4`,
 			`container_start_time_seconds{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 1.6e+09`,
 			`container_fs_usage_bytes{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web",device="/dev/0-1"} 10`,
 			`container_fs_limit_bytes{container="",id="/",image="",name="",namespace="",pod="",device="/dev/0-1"} 100`,
