@@ -29,6 +29,7 @@ type topFlags struct {
 	interval            time.Duration
 	format              cli.Format
 
+	nodes   bool // the argument names a node
 	volumes bool // it is asked how they were measured
 }
 
@@ -56,7 +57,7 @@ right to "get" of "nodes/proxy".`,
 }
 
 func newTopNodes(g *global) *cobra.Command {
-	var f topFlags
+	f := topFlags{nodes: true}
 	cmd := &cobra.Command{
 		Use:   "nodes [NAME]",
 		Short: "Show what nodes use",
@@ -133,7 +134,9 @@ func (f *topFlags) add(g *global, cmd *cobra.Command, orders []string, show show
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to ask (default the environment variable KUBECONFIG, else this machine's node)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVar(&f.node, "node", "", "ask only this node")
+	if !f.nodes {
+		flags.StringVar(&f.node, "node", "", "ask only this node")
+	}
 	flags.StringVar(&f.sortBy, "sort-by", orders[0], "what to sort by: "+strings.Join(orders, ", "))
 	flags.BoolVarP(&f.watch, "watch", "w", false, "show it again and again until interrupted")
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "time between two looks of --watch; kubelets have new figures every ten seconds")
@@ -177,8 +180,11 @@ func (f *topFlags) run(g *global, cmd *cobra.Command, args []string, show showRe
 	if f.all {
 		scope.Namespace = ""
 	}
-	if len(args) > 0 {
-		scope.Name = args[0]
+	switch {
+	case len(args) > 0 && f.nodes:
+		scope.Node = args[0]
+	case len(args) > 0:
+		scope.Pod = args[0]
 	}
 	look := func(w io.Writer) error {
 		report, err := source.Report(cmd.Context(), scope)

@@ -88,7 +88,7 @@ func New(config *rest.Config) (*Source, error) {
 type Scope struct {
 	Node      string // only this node is asked; empty: all are
 	Namespace string // of pods; empty: of all namespaces
-	Name      string // of the node, or of the pod; empty: any
+	Pod       string // its name; empty: any
 	Volumes   bool   // also ask how volumes were measured
 }
 
@@ -172,12 +172,10 @@ func (r *Report) add(node *v1.Node, a *answer, scope Scope) {
 		r.Failed = append(r.Failed, a.err)
 		return
 	}
-	if scope.Name == "" || scope.Name == node.Name {
-		r.Nodes = append(r.Nodes, Node{NodeStats: a.summary.Node, Allocatable: node.Status.Allocatable})
-	}
+	r.Nodes = append(r.Nodes, Node{NodeStats: a.summary.Node, Allocatable: node.Status.Allocatable})
 	for i := range a.summary.Pods {
 		p := &a.summary.Pods[i]
-		if scope.Namespace != "" && scope.Namespace != p.PodRef.Namespace || scope.Name != "" && scope.Name != p.PodRef.Name {
+		if scope.Namespace != "" && scope.Namespace != p.PodRef.Namespace || scope.Pod != "" && scope.Pod != p.PodRef.Name {
 			continue
 		}
 		r.Pods = append(r.Pods, Pod{node.Name, *p})
