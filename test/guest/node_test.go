@@ -54,9 +54,11 @@ type node struct {
 	m *guest.Machine
 }
 
-// newNode boots a machine with bin/holdfast and the runtime beside it.
-func newNode(t *testing.T) *node {
+// newNode boots a machine with bin/holdfast and the runtime beside it, whose folder is on
+// the disk.
+func newNode(t *testing.T, disk wire.Disk) *node {
 	t.Helper()
+	disk.Mount = "/var/lib/holdfast"
 	testenv.Need(t, "runtime")
 	program := filepath.Join("..", "..", "bin", "holdfast")
 	if _, err := os.Stat(program); err != nil {
@@ -64,7 +66,7 @@ func newNode(t *testing.T) *node {
 	}
 	n := &node{t: t, m: newMachine(t, guest.Config{
 		Files: map[string]string{"/opt/holdfast/holdfast": program, "/opt/holdfast/runtime": testenv.RuntimeDir(t)},
-		Disks: []wire.Disk{{MiB: 4096, FS: "ext4", Mount: "/var/lib/holdfast"}},
+		Disks: []wire.Disk{disk},
 	})}
 	boot(t, n.m)
 	t.Cleanup(func() {
@@ -139,7 +141,7 @@ func (n *node) eventually(what string, argv []string, wanted func(stdout string)
 // TestNode takes a node through what befalls a machine that nobody watches: no
 // network, cgroup v2 alone, a clock that is set, a power cut, a reboot.
 func TestNode(t *testing.T) {
-	n := newNode(t)
+	n := newNode(t, wire.Disk{MiB: 4096, FS: "ext4"})
 	n.write("talker.yaml", talker)
 	n.write("leaver.yaml", leaver)
 	n.up()
