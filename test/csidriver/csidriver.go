@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -99,7 +100,7 @@ func (d *Driver) Endpoint() string { return filepath.Join(d.cfg.Dir, "csi.sock")
 // ends.
 func (d *Driver) Serve(t testing.TB) (stop func()) {
 	t.Helper()
-	return serve(t, d.Endpoint(), func(s *grpc.Server) { spec.RegisterNodeServer(s, d) }, d.intercept)
+	return serve(t, d.Endpoint(), d.registerNode, d.intercept)
 }
 
 // Announce has the driver register by a socket in a folder until stop is called,
@@ -109,33 +110,71 @@ func (d *Driver) Announce(t testing.TB, folder string) (stop func()) {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	return serve(t, filepath.Join(folder, d.cfg.Name+"-reg.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) }, d.intercept)
+	return serve(t, d.socket(folder), d.registerRegistration, d.intercept)
 }
+
+func (d *Driver) socket(folder string) string { return filepath.Join(folder, d.cfg.Name+"-reg.sock") }
+
+func (d *Driver) registerNode(s *grpc.Server) { spec.RegisterNodeServer(s, d) }
+
+func (d *Driver) registerRegistration(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) }
 
 func serve(t testing.TB, path string, register func(*grpc.Server), intercept grpc.UnaryServerInterceptor) (stop func()) {
 	t.Helper()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	listener, err := listen(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(intercept))
-	register(server)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			t.Errorf("serve %s: %v", path, err)
+		if err := answer(ctx, listener, register, intercept); err != nil {
+			t.Error(err)
 		}
 	}()
 	stop = sync.OnceFunc(func() {
-		server.Stop()
+		cancel()
 		<-done
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// Run has the driver answer at its endpoint, and register by a socket in a folder,
+// until ctx is done.
+func (d *Driver) Run(ctx context.Context, folder string) error {
+	endpoint, err := listen(ctx, d.Endpoint())
+	if err != nil {
+		return err
+	}
+	registry, err := listen(ctx, d.socket(folder))
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return answer(ctx, endpoint, d.registerNode, d.intercept) })
+	group.Go(func() error { return answer(ctx, registry, d.registerRegistration, d.intercept) })
+	return group.Wait()
+}
+
+// listen listens on a Unix socket, which takes the place of an earlier one.
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return new(net.ListenConfig).Listen(ctx, "unix", path)
+}
+
+// answer answers until ctx is done, and removes the socket.
+func answer(ctx context.Context, listener net.Listener, register func(*grpc.Server), intercept grpc.UnaryServerInterceptor) error {
+	server := grpc.NewServer(grpc.UnaryInterceptor(intercept))
+	register(server)
+	defer context.AfterFunc(ctx, server.Stop)()
+	if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	}
+	return nil
 }
 
 // intercept notes a call and makes its trouble.

@@ -151,7 +151,7 @@ func (c *Checkpointer) objectWishes(pods []*v1.Pod) []wish {
 		}
 	}
 	for key := range c.kept {
-		if key.Kind == checkpointfile.PersistentVolume && !known || key.Kind == checkpointfile.CSIDriver && !(known && knownDrivers) {
+		if key.Kind == checkpointfile.PersistentVolume && !known || key.Kind == checkpointfile.CSIDriver && (!known || !knownDrivers) {
 			wishes = append(wishes, wish{key: key})
 		}
 	}
