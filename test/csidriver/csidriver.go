@@ -21,6 +21,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -49,6 +51,8 @@ type Config struct {
 // A Driver is one that runs.
 type Driver struct {
 	spec.UnimplementedNodeServer
+	spec.UnimplementedIdentityServer
+	spec.UnimplementedControllerServer
 	registration.UnimplementedRegistrationServer
 	cfg Config
 
@@ -61,6 +65,7 @@ type Driver struct {
 	staged  map[string]string          // by handle: where
 	users   map[string]map[string]bool // by handle: the targets
 	sizes   map[string]int64
+	made    map[string]int64 // by CreateVolume: bytes
 	status  *registration.RegistrationStatus
 	told    chan struct{} // buffer 1: rings when status changes
 }
@@ -89,7 +94,7 @@ func New(cfg Config) *Driver {
 	}
 	return &Driver{
 		cfg: cfg, trouble: map[string]*trouble{}, staged: map[string]string{}, users: map[string]map[string]bool{},
-		sizes: map[string]int64{}, told: make(chan struct{}, 1),
+		sizes: map[string]int64{}, made: map[string]int64{}, told: make(chan struct{}, 1),
 	}
 }
 
@@ -115,7 +120,11 @@ func (d *Driver) Announce(t testing.TB, folder string) (stop func()) {
 
 func (d *Driver) socket(folder string) string { return filepath.Join(folder, d.cfg.Name+"-reg.sock") }
 
-func (d *Driver) registerNode(s *grpc.Server) { spec.RegisterNodeServer(s, d) }
+func (d *Driver) registerNode(s *grpc.Server) {
+	spec.RegisterNodeServer(s, d)
+	spec.RegisterIdentityServer(s, d)
+	spec.RegisterControllerServer(s, d)
+}
 
 func (d *Driver) registerRegistration(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) }
 
@@ -188,7 +197,14 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 			delete(d.trouble, name)
 		}
 	}
+	field := lacks(request)
+	if field != "" {
+		d.broken = append(d.broken, name+" without "+field)
+	}
 	d.mu.Unlock()
+	if field != "" {
+		return nil, status.Errorf(codes.InvalidArgument, "%s is not set", field)
+	}
 	if now == nil {
 		return do(ctx, request)
 	}

@@ -139,11 +139,15 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVol
 func (d *Driver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, made := d.made[r.GetVolumeId()]; !made && len(d.users[r.GetVolumeId()]) == 0 && d.staged[r.GetVolumeId()] == "" {
+		d.broken = append(d.broken, r.GetVolumeId()+" is to grow, and is not here")
+		return nil, status.Errorf(codes.NotFound, "there is no volume %s", r.GetVolumeId())
+	}
 	if !d.users[r.GetVolumeId()][r.GetVolumePath()] && d.staged[r.GetVolumeId()] != r.GetVolumePath() {
 		return nil, d.refuse("%s is to grow at %s, where it is not", r.GetVolumeId(), r.GetVolumePath())
 	}
-	if at := d.staged[r.GetVolumeId()]; at != r.GetStagingTargetPath() {
-		return nil, d.refuse("%s is to grow from %q, and staged at %q", r.GetVolumeId(), r.GetStagingTargetPath(), at)
+	if at, from := d.staged[r.GetVolumeId()], r.GetStagingTargetPath(); from != "" && from != at {
+		return nil, d.refuse("%s is to grow from %q, and staged at %q", r.GetVolumeId(), from, at)
 	}
 	if d.cfg.Offline && len(d.users[r.GetVolumeId()]) > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s is in use", r.GetVolumeId())
@@ -180,8 +184,9 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *spec.NodeGetVolumeHealthRequest) (*spec.NodeGetVolumeHealthResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.users[r.GetVolumeId()][r.GetVolumePublishPath()] || d.staged[r.GetVolumeId()] != r.GetStagingTargetPath() {
-		return nil, d.refuse("%s is asked for its health at %q and %q", r.GetVolumeId(), r.GetVolumePublishPath(), r.GetStagingTargetPath())
+	at, from := r.GetVolumePublishPath(), r.GetStagingTargetPath()
+	if at != "" && !d.users[r.GetVolumeId()][at] || from != "" && from != d.staged[r.GetVolumeId()] {
+		return nil, d.refuse("%s is asked for its health at %q and %q", r.GetVolumeId(), at, from)
 	}
 	return &spec.NodeGetVolumeHealthResponse{VolumeHealth: &spec.VolumeHealth{VolumeId: r.GetVolumeId(), HealthStatuses: d.health}}, nil
 }
