@@ -46,6 +46,16 @@ type Group struct {
 type Device struct {
 	Name string // such as /dev/sda
 	IO   cgroupfs.DeviceIO
+	// Queue is what only the machine tells of a device; nil: nothing.
+	Queue *Queue
+}
+
+// A Queue is how a block device has worked, since the machine's start.
+type Queue struct {
+	ReadsMerged, WritesMerged uint64
+	ReadTime, WriteTime       time.Duration // of all reads and writes, added up
+	Current                   uint64        // requests that it works on now
+	Busy, Weighted            time.Duration // with any request, and times their number
 }
 
 // A Disk is how much of a filesystem a group uses.

@@ -38,17 +38,19 @@ func groups() []Group {
 		{
 			ID: "/", Start: time.Unix(1_600_000_000, 0), Reading: cgroupfs.Reading{Time: at, CPU: known(9e9)},
 			Disks:   []Disk{{"/dev/sda1", new(uint64(40)), new(uint64(100)), new(uint64(10)), new(uint64(7))}},
+			Devices: []Device{{"/dev/sda1", cgroupfs.DeviceIO{ReadBytes: 1 << 20, WriteBytes: 2 << 20, Reads: 10, Writes: 20}, &Queue{1, 2, 3 * time.Second, 4 * time.Second, 5, 6 * time.Second, 7 * time.Second}}},
 			Network: []Interface{{"eth0", Traffic{1, 2, 3, 4}, Traffic{5, 6, 7, 8}}},
 		},
 		{ID: "/kubepods/podu", Namespace: "ns", Pod: "web", Reading: reading},
 		{
 			ID: "/kubepods/podu/s", Name: "s", Namespace: "ns", Pod: "web", Reading: cgroupfs.Reading{Time: at, Tasks: known(1)},
+			Devices: []Device{{"/dev/sda1", cgroupfs.DeviceIO{ReadBytes: 1 << 20, WriteBytes: 2 << 20, Reads: 10, Writes: 20}, &Queue{1, 2, 3 * time.Second, 4 * time.Second, 5, 6 * time.Second, 7 * time.Second}}},
 			Network: []Interface{{"eth0", Traffic{10, 20, 30, 40}, Traffic{50, 60, 70, 80}}},
 		},
 		{
 			ID: "/kubepods/podu/c", Name: "c", Namespace: "ns", Pod: "web", Container: "app", Image: `reg.example/"app"`, Start: time.UnixMilli(1_650_000_000_500),
 			Reading: reading, Details: details, Processes: known(3), Files: &Files{Open: 5, Sockets: 2, Limit: new(uint64(1024))},
-			Devices: []Device{{"/dev/sda", cgroupfs.DeviceIO{ReadBytes: 4096, WriteBytes: 8192, Reads: 1, Writes: 2}}},
+			Devices: []Device{{"/dev/sda", cgroupfs.DeviceIO{ReadBytes: 4096, WriteBytes: 8192, Reads: 1, Writes: 2}, nil}},
 			Disks:   []Disk{{Device: "/dev/sda1", Used: new(uint64(10))}},
 		},
 	}

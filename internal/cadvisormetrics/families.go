@@ -62,19 +62,28 @@ var families = []family{
 			w.pointer(g.Disks[i].InodesTotal, "device", g.Disks[i].Device)
 		}
 	}),
+	gauge("container_fs_io_current", "Requests that the device works on now", queueValue(func(q *Queue) float64 { return float64(q.Current) })),
+	counter("container_fs_io_time_seconds_total", "Time in which the device worked, in seconds", queueValue(func(q *Queue) float64 { return q.Busy.Seconds() })),
+	counter("container_fs_io_time_weighted_seconds_total", "Time in which the device worked, times its requests, in seconds", queueValue(func(q *Queue) float64 { return q.Weighted.Seconds() })),
 	gauge("container_fs_limit_bytes", "Size of the filesystem in bytes", func(w *writer, g *Group) {
 		for i := range g.Disks {
 			w.pointer(g.Disks[i].Limit, "device", g.Disks[i].Device)
 		}
 	}),
+	counter("container_fs_read_seconds_total", "Time that reads have taken, in seconds", queueValue(func(q *Queue) float64 { return q.ReadTime.Seconds() })),
 	counter("container_fs_reads_bytes_total", "Bytes that were read from the device", deviceValue(func(d *cgroupfs.DeviceIO) uint64 { return d.ReadBytes })),
+	counter("container_fs_reads_merged_total", "Reads that became part of others", queueValue(func(q *Queue) float64 { return float64(q.ReadsMerged) })),
 	counter("container_fs_reads_total", "Reads from the device", deviceValue(func(d *cgroupfs.DeviceIO) uint64 { return d.Reads })),
+	counter("container_fs_sector_reads_total", "Sectors of 512 bytes that were read", sectors(func(d *cgroupfs.DeviceIO) uint64 { return d.ReadBytes })),
+	counter("container_fs_sector_writes_total", "Sectors of 512 bytes that were written", sectors(func(d *cgroupfs.DeviceIO) uint64 { return d.WriteBytes })),
 	gauge("container_fs_usage_bytes", "Bytes of the filesystem that are used", func(w *writer, g *Group) {
 		for i := range g.Disks {
 			w.pointer(g.Disks[i].Used, "device", g.Disks[i].Device)
 		}
 	}),
+	counter("container_fs_write_seconds_total", "Time that writes have taken, in seconds", queueValue(func(q *Queue) float64 { return q.WriteTime.Seconds() })),
 	counter("container_fs_writes_bytes_total", "Bytes that were written to the device", deviceValue(func(d *cgroupfs.DeviceIO) uint64 { return d.WriteBytes })),
+	counter("container_fs_writes_merged_total", "Writes that became part of others", queueValue(func(q *Queue) float64 { return float64(q.WritesMerged) })),
 	counter("container_fs_writes_total", "Writes to the device", deviceValue(func(d *cgroupfs.DeviceIO) uint64 { return d.Writes })),
 	gauge("container_last_seen", "When the figures were read, in seconds since 1970", func(w *writer, g *Group) { w.value(seconds(g.Reading.Time)) }),
 	gauge("container_memory_cache", "Memory that holds pages of files, in bytes", func(w *writer, g *Group) { w.known(g.Details.Cache, bytesUnit) }),
@@ -184,6 +193,27 @@ func deviceValue(of func(*cgroupfs.DeviceIO) uint64) func(*writer, *Group) {
 	return func(w *writer, g *Group) {
 		for i := range g.Devices {
 			w.value(float64(of(&g.Devices[i].IO)), "device", g.Devices[i].Name)
+		}
+	}
+}
+
+func queueValue(of func(*Queue) float64) func(*writer, *Group) {
+	return func(w *writer, g *Group) {
+		for i := range g.Devices {
+			if q := g.Devices[i].Queue; q != nil {
+				w.value(of(q), "device", g.Devices[i].Name)
+			}
+		}
+	}
+}
+
+// sectors is a figure of devices whose queue is known, as cAdvisor has it.
+func sectors(of func(*cgroupfs.DeviceIO) uint64) func(*writer, *Group) {
+	return func(w *writer, g *Group) {
+		for i := range g.Devices {
+			if d := &g.Devices[i]; d.Queue != nil {
+				w.value(float64(of(&d.IO)/512), "device", d.Name)
+			}
 		}
 	}
 }

@@ -132,6 +132,10 @@ func (w *world) Interfaces(int) ([]cadvisormetrics.Interface, error) { return ni
 func (w *world) Files(int) (cadvisormetrics.Files, error)            { return cadvisormetrics.Files{}, nil }
 func (w *world) Device(uint32, uint32) string                        { return "" }
 
+func (w *world) DeviceWork(string) (cadvisormetrics.Device, bool, error) {
+	return cadvisormetrics.Device{}, false, nil
+}
+
 func (w *world) ImageFS(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
 		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 33}, InodesUsed: &runtimeapi.UInt64Value{Value: 1 << 20},

@@ -74,16 +74,6 @@ func parseInterfaces(content []byte) []cadvisormetrics.Interface {
 	return all
 }
 
-// Device returns the name of a block device, such as /dev/sda1, by its numbers. Empty: there
-// is none with them, as of filesystems that are on no device.
-func (h *Host) Device(major, minor uint32) string {
-	link, err := os.Readlink(filepath.Join("/", h.root, "sys/dev/block", fmt.Sprintf("%d:%d", major, minor)))
-	if err != nil {
-		return ""
-	}
-	return "/dev/" + filepath.Base(link)
-}
-
 // BootTime returns when the machine started.
 func (h *Host) BootTime() (time.Time, error) {
 	content, err := os.ReadFile(filepath.Join("/", h.root, "proc/stat"))

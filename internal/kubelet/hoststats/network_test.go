@@ -2,7 +2,6 @@ package hoststats
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,23 +45,6 @@ func TestInterfaces(t *testing.T) {
 	}}
 	if diff := cmp.Diff(got, want); err != nil || diff != "" {
 		t.Errorf("%v (-got +want):\n%s", err, diff)
-	}
-}
-
-func TestDevice(t *testing.T) {
-	host := fakeHost(t, map[string]string{"sys/devices/pci/block/sda/sda1/dev": "8:1\n"})
-	dir := filepath.Join(host.root, "sys/dev/block")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("../../devices/pci/block/sda/sda1", filepath.Join(dir, "8:1")); err != nil {
-		t.Fatal(err)
-	}
-	if got := host.Device(8, 1); got != "/dev/sda1" {
-		t.Errorf("8:1 is %q", got)
-	}
-	if got := host.Device(0, 42); got != "" {
-		t.Errorf("no device is %q", got)
 	}
 }
 

@@ -14,13 +14,19 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/cgroupfs"
 )
 
-// machineDetails is what cAdvisor's series need of the machine.
-type machineDetails interface {
+// details are what cAdvisor's series need of the machine.
+type details interface {
 	Machine() (v1.ResourceList, v1.NodeSystemInfo, error)
 	Interfaces(process int) ([]cadvisormetrics.Interface, error)
 	Files(process int) (cadvisormetrics.Files, error)
-	// Device names a block device, empty if there is none.
+}
+
+// devices are the machine's block devices.
+type devices interface {
+	// Device names one by its numbers, empty if there is none.
 	Device(major, minor uint32) string
+	// DeviceWork is what one has done; false: there is none of the name.
+	DeviceWork(name string) (work cadvisormetrics.Device, ok bool, err error)
 }
 
 // target is a control group that cAdvisor's series are read of.
@@ -121,7 +127,8 @@ func (c *Collector) groups(last *Collection) []cadvisormetrics.Group {
 			g.Files = c.files(processes)
 		}
 		for _, io := range g.Details.Devices {
-			if name := c.device(names, io.Major, io.Minor); name != "" {
+			// Of the machine its devices themselves tell more.
+			if name := c.device(names, io.Major, io.Minor); name != "" && t.network != machineNetwork {
 				g.Devices = append(g.Devices, cadvisormetrics.Device{Name: name, IO: io})
 			}
 		}
@@ -133,8 +140,16 @@ func (c *Collector) groups(last *Collection) []cadvisormetrics.Group {
 			g.Network, _ = c.cfg.Machine.Interfaces(processes[0]) // it may just have ended
 		}
 		for _, d := range t.disks {
+			name := c.deviceOf(names, d.path)
+			if t.network == machineNetwork {
+				work, ok, err := c.cfg.Machine.DeviceWork(name)
+				c.unreadGroup(err)
+				if ok {
+					g.Devices = append(g.Devices, work)
+				}
+			}
 			g.Disks = append(g.Disks, cadvisormetrics.Disk{
-				Device: c.deviceOf(names, d.path), Used: d.of.UsedBytes, Limit: d.of.CapacityBytes, InodesTotal: d.of.Inodes, InodesUnused: d.of.InodesFree,
+				Device: name, Used: d.of.UsedBytes, Limit: d.of.CapacityBytes, InodesTotal: d.of.Inodes, InodesUnused: d.of.InodesFree,
 			})
 		}
 		all = append(all, g)

@@ -44,12 +44,10 @@ type machine interface {
 	Network(process int) ([]statsapi.InterfaceStats, error)
 	// BootTime is when the machine started.
 	BootTime() (time.Time, error)
-	// Process is what one process uses, 0 our own.
-	Process(process int) (statsapi.ContainerStats, error)
-	// Listener is the process that listens on a unix socket; 0: it cannot be seen.
-	Listener(ctx context.Context, path string) (process int, err error)
 
-	machineDetails
+	processes
+	details
+	devices
 }
 
 // runtime is the container runtime. Calls end with their context.

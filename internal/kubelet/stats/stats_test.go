@@ -164,6 +164,10 @@ func (w *world) Files(process int) (cadvisormetrics.Files, error) {
 
 func (w *world) Device(major, minor uint32) string { return fmt.Sprintf("/dev/%d-%d", major, minor) }
 
+func (w *world) DeviceWork(name string) (cadvisormetrics.Device, bool, error) {
+	return cadvisormetrics.Device{Name: name, IO: cgroupfs.DeviceIO{ReadBytes: 6}}, true, w.err("work")
+}
+
 func (w *world) ReadDetails(group string, d *cgroupfs.Details) error {
 	*d = cgroupfs.Details{Cache: cgroupfs.Value{N: 77, Known: true}, Devices: []cgroupfs.DeviceIO{{Major: 8, ReadBytes: 5}}}
 	return w.err("details of " + group)
@@ -432,13 +436,14 @@ func TestCadvisor(t *testing.T) {
 			`container_start_time_seconds{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web"} 1.6e+09`,
 			`container_fs_usage_bytes{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web",device="/dev/0-1"} 10`,
 			`container_fs_limit_bytes{container="",id="/",image="",name="",namespace="",pod="",device="/dev/0-1"} 100`,
+			`container_fs_reads_bytes_total{container="",id="/",image="",name="",namespace="",pod="",device="/dev/0-1"} 6`,
 			`container_fs_reads_bytes_total{container="app",id="/pods/podu/new",image="app:1",name="new",namespace="ns",pod="web",device="/dev/8-0"} 5`,
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %s", want)
 			}
 		}
-		for _, not := range []string{`id="/pods/podu/old"`, `id="/pods/podu/ended"`} {
+		for _, not := range []string{`container_fs_reads_bytes_total{container="",id="/",image="",name="",namespace="",pod="",device="/dev/8-0"}`, `id="/pods/podu/old"`, `id="/pods/podu/ended"`} {
 			if strings.Contains(got, not) {
 				t.Errorf("there is %s", not)
 			}

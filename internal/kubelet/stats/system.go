@@ -7,6 +7,14 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// processes are the machine's.
+type processes interface {
+	// Process is what one process uses, 0 our own.
+	Process(process int) (statsapi.ContainerStats, error)
+	// Listener is the process that listens on a unix socket; 0: it cannot be seen.
+	Listener(ctx context.Context, path string) (process int, err error)
+}
+
 // process is one that was found, and told from another with its number by its start.
 type process struct {
 	id      int // 0: none was found
