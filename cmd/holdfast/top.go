@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -172,10 +173,12 @@ func (f *topFlags) run(g *global, cmd *cobra.Command, args []string, show showRe
 	if err != nil {
 		return err
 	}
-	source, err := figures.New(config)
+	config.QPS = -1 // each node is asked once or twice
+	api, err := corev1.NewForConfig(config)
 	if err != nil {
-		return err
+		return fmt.Errorf("client of the API: %w", err)
 	}
+	source := figures.New(api)
 	scope := figures.Scope{Node: f.node, Namespace: namespace, Volumes: f.volumes}
 	if f.all {
 		scope.Namespace = ""

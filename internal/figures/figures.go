@@ -21,7 +21,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -73,16 +72,9 @@ type Source struct {
 	api corev1.CoreV1Interface
 }
 
-// New returns a Source for the API that config leads to. It asks nothing.
-func New(config *rest.Config) (*Source, error) {
-	config = rest.CopyConfig(config)
-	config.QPS = -1 // each node is asked once or twice
-	api, err := corev1.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API: %w", err)
-	}
-	return &Source{api}, nil
-}
+// New returns a Source for an API. It asks nothing. The API's client should not bound how
+// many requests it makes in a second: each node is asked twice.
+func New(api corev1.CoreV1Interface) *Source { return &Source{api} }
 
 // A Scope says whom to ask and what to keep of the answers.
 type Scope struct {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -100,11 +101,11 @@ func cluster(t *testing.T) *Source {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	source, err := New(&rest.Config{Host: server.URL})
+	api, err := corev1.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return source
+	return New(api)
 }
 
 // TestReport holds what is asked for, and that a node that does not answer costs its

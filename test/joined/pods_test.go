@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-dev/holdfast/internal/figures"
 	"github.com/holdfast-dev/holdfast/test/joined"
 )
 
@@ -23,6 +24,7 @@ func TestPods(t *testing.T) {
 	n := joined.Start(t, joined.Config{})
 	t.Run("runs where the scheduler bound it and is told to the API", func(t *testing.T) { testStatus(t, n.In(t)) })
 	t.Run("its log comes through the API server", func(t *testing.T) { testLogs(t, n.In(t)) })
+	t.Run("what it uses comes through the API server", func(t *testing.T) { testFigures(t, n.In(t)) })
 	t.Run("an edit restarts nothing", func(t *testing.T) { testEdit(t, n.In(t)) })
 	t.Run("its ConfigMap follows", func(t *testing.T) { testConfigMap(t, n.In(t)) })
 	t.Run("ends within its grace", func(t *testing.T) { testGrace(t, n.In(t)) })
@@ -107,6 +109,29 @@ func testLogs(t *testing.T, n *joined.Node) {
 	if got, want := string(log), "good day\n"; err != nil || got != want {
 		t.Errorf("log: got %q, %v, want %q", got, err, want)
 	}
+}
+
+// testFigures asks as "holdfast top" does.
+func testFigures(t *testing.T, n *joined.Node) {
+	n.Run(joined.Pod("used"))
+	source := figures.New(n.Admin.CoreV1())
+	n.AwaitPod("used", "has figures, and its volume", func(*v1.Pod) error {
+		r, err := source.Report(t.Context(), figures.Scope{Namespace: "default", Pod: "used", Volumes: true})
+		if err != nil {
+			return err
+		}
+		if len(r.Failed) > 0 || len(r.Nodes) != 1 || len(r.Pods) != 1 || len(r.Volumes) != 1 {
+			return fmt.Errorf("%d nodes, %d pods, %d volumes, failed %v", len(r.Nodes), len(r.Pods), len(r.Volumes), r.Failed)
+		}
+		p, v := r.Pods[0], r.Volumes[0]
+		if p.NodeName != n.Name || p.Memory == nil || p.CPU == nil || p.CPU.UsageNanoCores == nil || p.Network == nil {
+			return fmt.Errorf("pod: %+v", p)
+		}
+		if v.Kind != "projected" || v.Method != "filesystem" || v.UsedBytes == nil {
+			return fmt.Errorf("volume: %+v", v)
+		}
+		return nil
+	})
 }
 
 func testEdit(t *testing.T, n *joined.Node) {
