@@ -28,6 +28,7 @@ func (k *Kubelet) wireVolumes() {
 	k.csi = csi.New(csi.Config{
 		Dir: k.cfg.Dir, Node: k.cfg.NodeName, Objects: k.objects, Log: log.With("part", "csi"),
 		SetGroup: host.SetGroup, Unmap: host.Unmap, Changed: k.csiDriversChanged,
+		Metrics: k.cfg.Metrics,
 	})
 	k.csiNode = csinode.New(csinode.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), CSINodes: k.cfg.Client.StorageV1().CSINodes(),

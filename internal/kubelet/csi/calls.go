@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -57,7 +58,10 @@ func (h *Host) call(ctx context.Context, d *driver, name string, do func(ctx con
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	h.cfg.Log.Debug("CSI driver is called", "object", d.Name, "verb", name)
-	if err := do(ctx, spec.NewNodeClient(conn)); err != nil {
+	began := time.Now()
+	err = do(ctx, spec.NewNodeClient(conn))
+	h.calls.WithLabelValues(d.Name, "/csi.v1.Node/"+name, status.Code(err).String(), "false").Observe(time.Since(began).Seconds())
+	if err != nil {
 		return fmt.Errorf("CSI driver %s: %w", d.Name, &callError{name, status.Convert(err)})
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -61,6 +62,8 @@ type Config struct {
 	// Changed is called when Drivers has changed. It must not block.
 	Changed func()
 
+	Metrics prometheus.Registerer // nil: calls are not counted
+
 	// Timeout bounds each call of a driver. Default 2 minutes, upstream's.
 	Timeout time.Duration
 }
@@ -77,6 +80,7 @@ func (c Config) withDefaults() Config {
 type Host struct {
 	cfg    Config
 	layout layout
+	calls  *prometheus.HistogramVec
 
 	mu struct {
 		sync.Mutex
@@ -102,6 +106,14 @@ type lock struct {
 // New makes a Host. It asks nobody anything yet.
 func New(cfg Config) *Host {
 	h := &Host{cfg: cfg.withDefaults(), layout: layout{podvolumes.Layout(cfg.Dir)}}
+	h.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "csi_operations_seconds",
+		Help:    "How long calls of CSI drivers took, by driver, method and answer",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})
+	if h.cfg.Metrics != nil {
+		h.cfg.Metrics.MustRegister(h.calls)
+	}
 	h.mu.drivers = map[string]*driver{}
 	h.mu.staged = map[string]bool{}
 	h.mu.grown = map[volume]int64{}

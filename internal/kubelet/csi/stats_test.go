@@ -3,10 +3,14 @@ package csi_test
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -86,6 +90,42 @@ func TestMeasureFails(t *testing.T) {
 	none := start(t, func(c *csidriver.Config) { c.Lacks = rpc(spec.NodeServiceCapability_RPC_GET_VOLUME_STATS) })
 	if _, err := none.host.Measure(t.Context(), none.setUp(v)); !errors.Is(err, csi.ErrNoStats) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Calls are counted by upstream's labels.
+func TestCallMetrics(t *testing.T) {
+	w := start(t, nil)
+	registry := prometheus.NewPedanticRegistry()
+	w.metrics = registry
+	w.restart()
+	w.driver.Fail("NodeStageVolume", 1, status.Error(codes.NotFound, "gone"))
+	if _, err := w.host.SetUp(t.Context(), persistent("a", "pv")); err == nil {
+		t.Error("no error")
+	}
+	w.setUp(persistent("a", "pv"))
+	w.setUp(persistent("b", "pv"))
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "csi_operations_seconds" {
+		t.Fatalf("series: %v, %v", families, err)
+	}
+	got := map[string]uint64{}
+	for _, m := range families[0].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		got[strings.Join(labels, " ")] = m.GetHistogram().GetSampleCount()
+	}
+	series := func(code, method string) string {
+		return "driver_name=disks.example.com grpc_status_code=" + code + " method_name=/csi.v1.Node/" + method + " migrated=false"
+	}
+	want := map[string]uint64{
+		series("OK", "NodeGetInfo"): 1, series("OK", "NodeGetCapabilities"): 1,
+		series("NotFound", "NodeStageVolume"): 1, series("OK", "NodeStageVolume"): 1, series("OK", "NodePublishVolume"): 2,
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("(-got +want):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -101,6 +102,7 @@ type world struct {
 	driver   *csidriver.Driver
 	groups   []string // paths given to a group
 	groupErr error
+	metrics  prometheus.Registerer
 }
 
 // start makes a node with a driver, whose CSIDriver says that volumes need not
@@ -127,7 +129,7 @@ func start(t *testing.T, change func(*csidriver.Config)) *world {
 func (w *world) restart() {
 	w.t.Helper()
 	w.host = csi.New(csi.Config{
-		Dir: w.dir, Node: "n1", Objects: w.api, Log: slog.New(slog.DiscardHandler), Timeout: time.Minute,
+		Dir: w.dir, Node: "n1", Objects: w.api, Log: slog.New(slog.DiscardHandler), Timeout: time.Minute, Metrics: w.metrics,
 		Unmap: volumeplugin.New(volumeplugin.Config{Dir: w.dir, Log: slog.New(slog.DiscardHandler)}).Unmap,
 		SetGroup: func(_ context.Context, path string, v *podvolumes.Volume) error {
 			if w.groupErr != nil {
