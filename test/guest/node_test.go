@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/test/guest"
@@ -148,6 +149,7 @@ func TestNode(t *testing.T) {
 	n.running("leaver-edge-1", "")
 	pod := n.running("talker-edge-1", "")
 	n.expectLog()
+	n.expectFigures()
 	group := "/sys/fs/cgroup/holdfast-*/kubepods/burstable/pod*"
 	if got := sh(t, n.m, "cat "+group+"/memory.max "+group+"/cpu.max"); got != "67108864\n50000 100000\n" {
 		t.Errorf("the pod's memory.max and cpu.max: %q", got)
@@ -186,6 +188,42 @@ func TestNode(t *testing.T) {
 	run(t, n.m, guest.Command{Argv: []string{"holdfast", "uninstall", "--yes"}, Timeout: patience})
 	if left := sh(t, n.m, "cd /sys/fs/cgroup; ls -d holdfast-* 2>&- || true; ls /run/holdfast 2>&- || true; ls /sys/class/net; iptables-save | grep -i holdfast || true; grep -v ' /var/lib/holdfast ' /proc/mounts | grep holdfast || true"); left != "lo\n" {
 		t.Errorf("the machine after uninstall, which should have its loopback alone:\n%s", left)
+	}
+}
+
+// expectFigures expects what cgroup v2 alone tells of pods: pressure, and all else beside
+// it.
+func (n *node) expectFigures() {
+	n.t.Helper()
+	const kubelet = "/api/v1/nodes/edge-1/proxy"
+	last := ""
+	n.eventually("figures of a pod, with pressure", []string{"holdfast", "kubectl", "get", "--raw", kubelet + "/stats/summary"}, func(stdout string) bool {
+		last = stdout
+		var s statsapi.Summary
+		if err := json.Unmarshal([]byte(stdout), &s); err != nil {
+			n.t.Fatalf("%v in %s", err, stdout)
+		}
+		system := slices.ContainsFunc(s.Node.SystemContainers, func(c statsapi.ContainerStats) bool {
+			return c.Name == statsapi.SystemContainerPods && c.CPU.PSI != nil
+		})
+		return system && s.Node.CPU.PSI != nil && slices.ContainsFunc(s.Pods, func(p statsapi.PodStats) bool {
+			if p.PodRef.Name != "talker-edge-1" || len(p.Containers) != 1 || p.CPU == nil || p.Memory == nil || p.IO == nil || p.Network == nil || p.ProcessStats == nil {
+				return false
+			}
+			c := p.Containers[0]
+			return p.CPU.PSI != nil && p.Memory.PSI != nil && p.IO.PSI != nil && c.CPU.PSI != nil && c.CPU.UsageNanoCores != nil &&
+				*c.Memory.WorkingSetBytes > 100<<10 && *c.Memory.WorkingSetBytes+*c.Memory.AvailableBytes == 64<<20 && c.Swap != nil && c.Rootfs != nil && *p.ProcessStats.ProcessCount > 0
+		})
+	})
+	series := sh(n.t, n.m, "holdfast kubectl get --raw "+kubelet+"/metrics/cadvisor")
+	for _, want := range []string{
+		`container_pressure_cpu_waiting_seconds_total{container="app",`, `container_pressure_memory_stalled_seconds_total{container="app",`,
+		`container_memory_events_high_total{container="app",`, `container_oom_events_total{container="app",`, `container_cpu_cfs_periods_total{container="app",`,
+		`container_cpu_user_seconds_total{container="app",`, `container_memory_max_usage_bytes{container="app",`,
+	} {
+		if !strings.Contains(series, want) {
+			n.t.Errorf("no %s in:\n%s\nthe summary:\n%s", want, series, last)
+		}
 	}
 }
 

@@ -17,8 +17,11 @@ type ours struct {
 func newOurs(w *world) (*ours, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &ours{collector: stats.New(w.config())}
-	ended := make(chan error, 1)
-	go func() { ended <- o.collector.Run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = o.collector.Run(ctx) // it fails for nothing
+	}()
 	o.stop = func() {
 		cancel()
 		<-ended
