@@ -179,9 +179,9 @@ func (f *topFlags) run(g *global, cmd *cobra.Command, args []string, show showRe
 		return fmt.Errorf("client of the API: %w", err)
 	}
 	source := figures.New(api)
-	scope := figures.Scope{Node: f.node, Namespace: namespace, Volumes: f.volumes}
-	if f.all {
-		scope.Namespace = ""
+	scope := figures.Scope{Node: f.node, Volumes: f.volumes}
+	if !f.all && !f.nodes {
+		scope.Namespace = namespace
 	}
 	switch {
 	case len(args) > 0 && f.nodes:
@@ -194,7 +194,11 @@ func (f *topFlags) run(g *global, cmd *cobra.Command, args []string, show showRe
 		if err != nil {
 			return err
 		}
-		return errors.Join(append([]error{show(w, report)}, report.Failed...)...)
+		err = show(w, report)
+		if err == nil && len(report.Pods) == 0 && scope.Namespace != "" && f.format != cli.JSON && f.format != cli.YAML {
+			_, err = fmt.Fprintf(w, "Only namespace %s was looked at: -A shows all.\n", scope.Namespace)
+		}
+		return errors.Join(append([]error{err}, report.Failed...)...)
 	}
 	if f.watch {
 		return f.again(cmd, look)
@@ -221,7 +225,12 @@ func (f *topFlags) config(g *global) (*rest.Config, string, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context, Context: clientcmdapi.Context{Namespace: f.namespace}}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err := loader.ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err) && rules.ExplicitPath == "":
+		return nil, "", fmt.Errorf("kubeconfig: no cluster in %s, which KUBECONFIG names: correct it, or unset it for this machine's node", strings.Join(rules.GetLoadingPrecedence(), ", "))
+	case clientcmd.IsEmptyConfig(err):
+		return nil, "", fmt.Errorf("kubeconfig: no cluster in %s", rules.ExplicitPath)
+	case err != nil:
 		return nil, "", fmt.Errorf("kubeconfig: %w", err)
 	}
 	namespace, _, err := loader.Namespace()

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,5 +80,32 @@ func TestTopRefuses(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestTopKubeconfig holds that a kubeconfig without a cluster is named, and where it is
+// named from.
+func TestTopKubeconfig(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "config")
+	empty := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ variable, flag, want string }{
+		"the variable names no file":       {missing, "", "no cluster in " + missing + ", which KUBECONFIG names"},
+		"the variable names an empty file": {empty, "", "no cluster in " + empty + ", which KUBECONFIG names"},
+		"the flag names an empty file":     {"", empty, "no cluster in " + empty},
+		"the flag names no file":           {"", missing, missing + ": no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", test.variable)
+			cmd := newCommand()
+			cmd.SetOut(io.Discard)
+			cmd.SetErr(io.Discard)
+			cmd.SetArgs([]string{"top", "pods", "--kubeconfig", test.flag})
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -84,7 +85,8 @@ type Scope struct {
 	Volumes   bool   // also ask how volumes were measured
 }
 
-// Report asks the nodes. An error means that not even which nodes there are is known.
+// Report asks the nodes. An error means that not even which nodes there are is known, or
+// that the scope names a pod that is not there.
 func (s *Source) Report(ctx context.Context, scope Scope) (*Report, error) {
 	nodes, err := s.nodes(ctx, scope.Node)
 	if err != nil {
@@ -104,6 +106,12 @@ func (s *Source) Report(ctx context.Context, scope Scope) (*Report, error) {
 	r := &Report{Nodes: []Node{}, Pods: []Pod{}, Volumes: []Volume{}} // in JSON none is a list, too
 	for i := range answers {
 		r.add(&nodes[i], &answers[i], scope)
+	}
+	if len(r.Pods) == 0 && scope.Pod != "" && scope.Namespace != "" {
+		// Whoever may not see pods may still see what they use.
+		if _, err := s.api.Pods(scope.Namespace).Get(ctx, scope.Pod, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("get pod %s/%s: %w", scope.Namespace, scope.Pod, err)
+		}
 	}
 	return r, nil
 }

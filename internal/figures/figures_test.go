@@ -91,6 +91,7 @@ func cluster(t *testing.T) *Source {
 		answer("/api/v1/nodes/"+name, node(name))
 	}
 	answer("/api/v1/nodes", list)
+	answer("/api/v1/namespaces/default/pods/new", v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}})
 	for name, s := range summaries() {
 		answer("/api/v1/nodes/"+name+"/proxy/stats/summary", s)
 	}
@@ -154,6 +155,12 @@ func TestReport(t *testing.T) {
 	}
 	if _, err := source.Report(t.Context(), Scope{Node: "none"}); err == nil || !strings.Contains(err.Error(), "get node none") {
 		t.Errorf("a node that is not there: %v", err)
+	}
+	if _, err := source.Report(t.Context(), Scope{Namespace: "default", Pod: "none"}); err == nil || !strings.Contains(err.Error(), "get pod default/none: ") {
+		t.Errorf("a pod that is not there: %v", err)
+	}
+	if r, err := source.Report(t.Context(), Scope{Namespace: "default", Pod: "new"}); err != nil || len(r.Pods) != 0 {
+		t.Errorf("a pod that has no figures yet: %v, %v; want none, and no error", r, err)
 	}
 }
 
