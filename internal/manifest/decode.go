@@ -269,6 +269,9 @@ func advise(e *field.Error) (suggestion, hint string) {
 		if strings.HasPrefix(e.Detail, "may not be set for containers with empty `spec.os.name`") {
 			return "", "write spec.os.name: linux"
 		}
+		if strings.HasPrefix(e.Detail, "SizeLimit field must be") {
+			return "", "write a size, such as 64Mi"
+		}
 		return "", "leave this field out"
 	default:
 		return "", ""

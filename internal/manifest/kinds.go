@@ -87,12 +87,23 @@ func checks[T runtime.Object](f func(T) field.ErrorList) func(runtime.Object) fi
 func validatePod(obj runtime.Object) field.ErrorList {
 	pod := obj.(*core.Pod)
 	opts := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
-	errs := validation.ValidatePodCreate(pod, opts)
+	errs := withoutEchoes(pod, validation.ValidatePodCreate(pod, opts))
 	if len(pod.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "schedulingGates"),
 			"a pod from a file is on its node already, so nothing would wait for them"))
 	}
 	return errs
+}
+
+// withoutEchoes leaves out that a mount's volume is not found where the volume is there
+// and has faults of its own: upstream forgets it then.
+func withoutEchoes(pod *core.Pod, errs field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		mount := strings.Contains(e.Field, ".volumeMounts[") || strings.Contains(e.Field, ".volumeDevices[")
+		return e.Type == field.ErrorTypeNotFound && mount && slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool {
+			return v.Name == e.BadValue
+		})
+	})
 }
 
 func validatePersistentVolume(pv *core.PersistentVolume) field.ErrorList {
