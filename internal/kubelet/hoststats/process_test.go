@@ -99,13 +99,18 @@ func TestListener(t *testing.T) {
 	}
 }
 
+// FuzzParseStat holds that a program's name, which it chooses, changes nothing.
 func FuzzParseStat(f *testing.F) {
-	f.Add(processStatText)
-	f.Add("1 () S")
-	f.Add(strings.Repeat("1 ", 30))
-	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := parseStat(text); err != nil && p.busy != 0 && !strings.Contains(text, ")") {
-			t.Errorf("%q is %+v", text, p)
+	f.Add("a (b) c", " 1 2 3")
+	f.Add(") S 1 1 1 1 1 1 9 9 9 9", "")
+	f.Fuzz(func(t *testing.T, name, more string) {
+		_, fields, _ := strings.Cut(processStatText, ") c)")
+		got, err := parseStat("42 (" + name + ")" + fields)
+		if want := (processStat{faults: 1500, majorFaults: 3, busy: 300, started: 500}); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", name, got, err)
+		}
+		if _, err := parseStat(more); err == nil && !strings.Contains(more, ")") {
+			t.Errorf("%q has no name and is taken", more)
 		}
 	})
 }
