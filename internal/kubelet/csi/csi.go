@@ -81,6 +81,7 @@ type Host struct {
 	cfg    Config
 	layout layout
 	calls  *prometheus.HistogramVec
+	users  users
 
 	mu struct {
 		sync.Mutex
@@ -114,6 +115,7 @@ func New(cfg Config) *Host {
 	if h.cfg.Metrics != nil {
 		h.cfg.Metrics.MustRegister(h.calls)
 	}
+	h.users.volumes = map[string]volume{}
 	h.mu.drivers = map[string]*driver{}
 	h.mu.staged = map[string]bool{}
 	h.mu.grown = map[volume]int64{}

@@ -189,6 +189,7 @@ func (j *job) noteUser(vol volume) error {
 		r.Mode = string(storagev1.VolumeLifecycleEphemeral)
 	case !j.v.Block: // upstream does not say it of devices
 		r.Mode = string(storagev1.VolumeLifecyclePersistent)
+		j.h.users.add(dir, vol)
 	}
 	if err := r.write(dir); err != nil {
 		return err

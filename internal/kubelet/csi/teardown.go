@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,7 +79,11 @@ func (h *Host) removeNotes(uid types.UID, id podvolumes.ID) error {
 	if id.Block {
 		return remove(ready, filepath.Dir(ready), place)
 	}
-	return remove(ready, filepath.Dir(ready), filepath.Join(place, recordName), place)
+	if err := remove(ready, filepath.Dir(ready), filepath.Join(place, recordName), place); err != nil {
+		return err
+	}
+	h.users.remove(place)
+	return nil
 }
 
 // unstage takes a volume off the node unless a pod has it other than the one with
@@ -131,43 +134,6 @@ func remove(paths ...string) error {
 		}
 	}
 	return nil
-}
-
-// others reports whether a pod has a volume, other than the one with this UID.
-func (h *Host) others(vol volume, uid types.UID, id podvolumes.ID) (bool, error) {
-	if id.Block {
-		return h.othersOfDevice(uid, id)
-	}
-	dirs, err := filepath.Glob(filepath.Join(h.layout.Pods(), "*", "volumes", string(podvolumes.CSI), "*"))
-	if err != nil {
-		return false, err
-	}
-	for _, other := range dirs {
-		if other == h.layout.Volume(uid, id) {
-			continue
-		}
-		r, err := readRecord(other)
-		switch {
-		case notThere(err):
-		case err != nil:
-			// A file that a power cut left empty is nobody's, if nothing is mounted.
-			if isMount, _ := mounted(filepath.Join(other, "mount")); isMount {
-				return false, fmt.Errorf("who else has the volume is not known: %w", err)
-			}
-		case r.volume() == vol && !r.ephemeral():
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// othersOfDevice is others for a raw device: those that have a link, and those to
-// which an upstream kubelet published it and removed the link.
-func (h *Host) othersOfDevice(uid types.UID, id podvolumes.ID) (bool, error) {
-	links, err := filepath.Glob(h.layout.Volume("*", id))
-	targets, targetErr := filepath.Glob(h.layout.target("*", id))
-	own := []string{h.layout.Volume(uid, id), h.layout.target(uid, id)}
-	return slices.ContainsFunc(slices.Concat(links, targets), func(path string) bool { return !slices.Contains(own, path) }), errors.Join(err, targetErr)
 }
 
 // removeTarget removes what a driver may have left of a target: drivers are to

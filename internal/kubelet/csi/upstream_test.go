@@ -73,6 +73,27 @@ func TestEmptyRecord(t *testing.T) {
 	w.wantNothing()
 }
 
+// A volume stays staged for a pod of which a restart left only the record, whichever of
+// the two goes first, and for one whose record cannot be read.
+func TestOthersAfterRestart(t *testing.T) {
+	w := start(t, nil)
+	a, b, c := persistent("a", "pv"), persistent("b", "pv"), persistent("c", "pv")
+	w.setUp(a)
+	w.setUp(b)
+	w.restart()
+	w.setUp(c)
+	w.driver.Forget()
+	w.tearDown(c)
+	w.tearDown(a)
+	w.wantCalls("unpublish handle-of-pv", "unpublish handle-of-pv")
+	w.setUp(a)
+	w.tearDown(b)
+	w.driver.Forget()
+	w.tearDown(a)
+	w.wantCalls("unpublish handle-of-pv", "unstage handle-of-pv")
+	w.wantNothing()
+}
+
 // Real mounts: a restart finds them, and asks for nothing; a reboot takes them,
 // and all is asked for again.
 func TestMounted(t *testing.T) {
@@ -118,6 +139,25 @@ func TestMounted(t *testing.T) {
 	}
 	w.tearDown(v)
 	w.tearDown(ro)
+	w.wantNothing()
+
+	// So does a volume whose other pods are not known.
+	other := persistent("d", "pv2")
+	otherTarget := w.setUp(other)
+	record := filepath.Join(filepath.Dir(otherTarget), "vol_data.json")
+	text, err := os.ReadFile(record)
+	if err := errors.Join(err, os.WriteFile(record, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.setUp(v)
+	wantErr(t, w.host.TearDown(t.Context(), v.PodUID, v.ID), "who else has the volume is not known: read whose volume it is: "+record)
+	if err := os.WriteFile(record, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.tearDown(v)
+	w.tearDown(other)
 	w.wantNothing()
 
 	// What is mounted and nobody knows of stays, and is told of.
