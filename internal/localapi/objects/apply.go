@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -126,6 +127,8 @@ func (a *Applier) prune(ctx context.Context, docs []manifest.Document) bool {
 	for _, d := range docs {
 		wanted[d.Key] = true
 	}
+	// Whoever deleted it, it is to be made again if it comes back.
+	maps.DeleteFunc(a.applied, func(key manifest.Key, _ manifest.Document) bool { return !wanted[key] })
 	done := true
 	for _, kind := range slices.Backward(kinds) { // what needs others goes before them
 		list, err := resources[kind].in(a.cfg.Client, "").List(ctx, metav1.ListOptions{LabelSelector: Label})
@@ -139,7 +142,6 @@ func (a *Applier) prune(ctx context.Context, docs []manifest.Document) bool {
 			if wanted[key] || !ours(&obj) || obj.GetDeletionTimestamp() != nil {
 				continue
 			}
-			delete(a.applied, key)
 			if err := a.remove(ctx, key, &obj); err != nil {
 				a.logPrune(ctx, key.String(), err)
 				done = false

@@ -78,9 +78,15 @@ type running struct {
 
 func start(t *testing.T, client dynamic.Interface) *running {
 	t.Helper()
+	return startEvery(t, client, 200*time.Millisecond)
+}
+
+// startEvery starts one that applies everything again each period.
+func startEvery(t *testing.T, client dynamic.Interface, period time.Duration) *running {
+	t.Helper()
 	r := &running{}
 	r.Applier = objects.New(objects.Config{
-		Client: client, Period: 200 * time.Millisecond, Retry: 20 * time.Millisecond, MaxRetry: 100 * time.Millisecond,
+		Client: client, Period: period, Retry: 20 * time.Millisecond, MaxRetry: 100 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Report: func(faults []manifest.Fault) {
 			r.mu.Lock()
@@ -402,6 +408,34 @@ func TestApplier(t *testing.T) {
 			}
 			return cmp.Diff(ns.Labels, map[string]string{"kubernetes.io/metadata.name": "later"})
 		})
+	})
+
+	t.Run("what somebody deletes, and then leaves the folder, comes back with its file", func(t *testing.T) {
+		r.stop()
+		slow := startEvery(t, client, time.Hour)
+		const (
+			lost   = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lost}\n"
+			marker = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: marker}\n"
+		)
+		maps := core.ConfigMaps("default")
+		there := func(name string) {
+			t.Helper()
+			eventually(t, func() string {
+				if _, err := maps.Get(ctx, name, metav1.GetOptions{}); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+		}
+		slow.Update(docs(t, lost))
+		there("lost")
+		if err := maps.Delete(ctx, "lost", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		slow.Update(docs(t, marker))
+		there("marker")
+		slow.Update(docs(t, lost))
+		there("lost")
 	})
 }
 
