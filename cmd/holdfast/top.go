@@ -80,6 +80,7 @@ Exit code 1 means that a node did not answer; the others are shown.`,
 
 func newTopPods(g *global) *cobra.Command {
 	var f topFlags
+	var containers bool
 	cmd := &cobra.Command{
 		Use:   "pods [NAME]",
 		Short: "Show what pods use",
@@ -90,14 +91,21 @@ logs, and volumes that are its own.
 Exit code 1 means that a node did not answer; the pods of others are shown.`,
 		Example: `  holdfast top pods
   holdfast top pods -A --sort-by cpu --watch
+  holdfast top pods web-edge-1 --containers
   holdfast top pods -n web -o json | jq '.[].cpu.usageNanoCores'`,
 		Aliases: []string{"pod"},
 	}
 	f.add(g, cmd, figures.PodOrders, func(w io.Writer, r *figures.Report) error {
+		if containers {
+			all := figures.Containers(r.Pods)
+			figures.SortContainers(all, f.sortBy)
+			return figures.PrintContainers(w, all, f.format)
+		}
 		figures.SortPods(r.Pods, f.sortBy)
 		return figures.PrintPods(w, r.Pods, f.format)
 	})
 	f.addNamespace(cmd)
+	cmd.Flags().BoolVar(&containers, "containers", false, "show each container; its storage is its writable layer and its logs")
 	return cmd
 }
 

@@ -38,6 +38,24 @@ type Pod struct {
 	statsapi.PodStats
 }
 
+// A Container is what one container of a pod uses.
+type Container struct {
+	NodeName string                `json:"nodeName"`
+	PodRef   statsapi.PodReference `json:"podRef"`
+	statsapi.ContainerStats
+}
+
+// Containers returns those of pods, in their order.
+func Containers(pods []Pod) []Container {
+	all := []Container{} // in JSON none is a list, too
+	for i := range pods {
+		for _, c := range pods[i].Containers {
+			all = append(all, Container{pods[i].NodeName, pods[i].PodRef, c})
+		}
+	}
+	return all
+}
+
 // A Volume is what one volume of one pod takes.
 type Volume struct {
 	NodeName string                `json:"nodeName"`

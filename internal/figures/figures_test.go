@@ -29,7 +29,11 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 func summaries() map[string]*statsapi.Summary {
 	pod := func(name string, nanoCores, memory, storage uint64, volumes ...statsapi.VolumeStats) statsapi.PodStats {
 		return statsapi.PodStats{
-			PodRef: statsapi.PodReference{Namespace: "default", Name: name}, Containers: []statsapi.ContainerStats{},
+			PodRef: statsapi.PodReference{Namespace: "default", Name: name},
+			Containers: []statsapi.ContainerStats{
+				{Name: "side", Logs: &statsapi.FsStats{UsedBytes: new(uint64(8192))}},
+				{Name: "app", CPU: &statsapi.CPUStats{UsageNanoCores: &nanoCores}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}, Rootfs: &statsapi.FsStats{UsedBytes: &storage}, Logs: &statsapi.FsStats{UsedBytes: new(uint64(4096))}},
+			},
 			CPU: &statsapi.CPUStats{UsageNanoCores: &nanoCores}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory},
 			EphemeralStorage: &statsapi.FsStats{UsedBytes: &storage, InodesUsed: new(uint64(12))}, VolumeStats: volumes,
 		}
@@ -166,10 +170,8 @@ func TestReport(t *testing.T) {
 
 // TestPrint holds the tables, each in an order of its own.
 func TestPrint(t *testing.T) {
-	r, err := cluster(t).Report(t.Context(), Scope{Volumes: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var r *Report // of each case its own: they sort it
+	source := cluster(t)
 	for name, test := range map[string]struct {
 		print func(*bytes.Buffer) error
 		want  string
@@ -198,6 +200,25 @@ system      agent   -      5.0Mi    -
 NAMESPACE   POD   CPU    MEMORY   STORAGE   INODES   SWAP   PROCESSES   RECEIVED   SENT   NODE
 default     web   250m   40Mi     4.0Ki     12       -      -           -          -      a
 `},
+		"containers": {func(b *bytes.Buffer) error {
+			all := Containers(r.Pods[:2])
+			SortContainers(all, "name")
+			return PrintContainers(b, all, cli.Table)
+		}, `
+NAMESPACE   POD   CONTAINER   CPU    MEMORY   STORAGE
+default     db    app         20m    900Mi    100Mi
+default     db    side        -      -        8.0Ki
+default     web   app         250m   40Mi     8.0Ki
+default     web   side        -      -        8.0Ki
+`},
+		"containers, wide": {func(b *bytes.Buffer) error {
+			all := Containers(r.Pods)
+			SortContainers(all, "storage")
+			return PrintContainers(b, all[:1], cli.Wide)
+		}, `
+NAMESPACE   POD   CONTAINER   CPU   MEMORY   STORAGE   SWAP   NODE
+default     db    app         20m   900Mi    100Mi     -      a
+`},
 		"volumes": {func(b *bytes.Buffer) error {
 			SortVolumes(r.Volumes, "full")
 			return PrintVolumes(b, r.Volumes, cli.Table, now)
@@ -217,6 +238,10 @@ default     db    data     persistentVolumeClaim   30Gi   100Gi   [########--] 7
 		"none": {func(b *bytes.Buffer) error { return PrintVolumes(b, nil, cli.Table, now) }, "\nNo figures of volumes.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var err error
+			if r, err = source.Report(t.Context(), Scope{Volumes: true}); err != nil {
+				t.Fatal(err)
+			}
 			var b bytes.Buffer
 			if err := test.print(&b); err != nil {
 				t.Fatal(err)

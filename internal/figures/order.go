@@ -87,6 +87,25 @@ func SortPods(all []Pod, by string) {
 	})
 }
 
+// SortContainers sorts by one of PodOrders.
+func SortContainers(all []Container, by string) {
+	key := func(c *Container) figure {
+		switch by {
+		case "cpu":
+			return of(cores(c.CPU))
+		case "memory":
+			return of(workingSet(c.Memory))
+		case "storage":
+			return of(c.storage())
+		default:
+			return figure{}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Container) int {
+		return cmp.Or(down(key(&a), key(&b)), byPod(a.PodRef, b.PodRef), strings.Compare(a.Name, b.Name))
+	})
+}
+
 // SortVolumes sorts by one of VolumeOrders.
 func SortVolumes(all []Volume, by string) {
 	key := func(v *Volume) figure {
@@ -108,6 +127,15 @@ func SortVolumes(all []Volume, by string) {
 	slices.SortStableFunc(all, func(a, b Volume) int {
 		return cmp.Or(down(key(&a), key(&b)), byPod(a.PodRef, b.PodRef), strings.Compare(a.Name, b.Name))
 	})
+}
+
+// storage is what a container's layer and logs take; nil: neither is known.
+func (c *Container) storage() *uint64 {
+	layer, logs := usedBytes(c.Rootfs), usedBytes(c.Logs)
+	if layer == nil || logs == nil {
+		return cmp.Or(layer, logs)
+	}
+	return new(*layer + *logs)
 }
 
 func byPod(a, b statsapi.PodReference) int {

@@ -84,6 +84,30 @@ func PrintPods(w io.Writer, all []Pod, format cli.Format) error {
 	return grid.Flush()
 }
 
+// PrintContainers writes containers in their order.
+func PrintContainers(w io.Writer, all []Container, format cli.Format) error {
+	if done, err := format.Data(w, all); done {
+		return err
+	}
+	if len(all) == 0 {
+		return none(w, "containers")
+	}
+	heads := []string{"namespace", "pod", "container", "cpu", "memory", "storage"}
+	if format == cli.Wide {
+		heads = append(heads, "swap", "node")
+	}
+	grid := cli.NewGrid(w, heads...)
+	for i := range all {
+		c := &all[i]
+		row := []any{c.PodRef.Namespace, c.PodRef.Name, c.Name, milli(cores(c.CPU)), size(workingSet(c.Memory)), size(c.storage())}
+		if format == cli.Wide {
+			row = append(row, size(swap(c.Swap)), c.NodeName)
+		}
+		grid.Row(row...)
+	}
+	return grid.Flush()
+}
+
 // PrintVolumes writes volumes in their order.
 func PrintVolumes(w io.Writer, all []Volume, format cli.Format, now time.Time) error {
 	if done, err := format.Data(w, all); done {

@@ -573,6 +573,10 @@ func testTop(t *testing.T, n *node, _ *v1.Pod) {
 	if err := wants(n.holdfast("top", "nodes"), "NODE ", "CPU% ", "edge-1 ", "m ", "i ", "% "); err != nil {
 		t.Error(err)
 	}
+	n.eventually("the container that holds memory comes first", func() error {
+		out := strings.Join(strings.Fields(n.holdfast("top", "pods", "figures", "--containers", "--sort-by", "memory")), " ")
+		return wants(out, "STORAGE default figures memory ", " figures cpu ", " figures disk ")
+	})
 	// As in a cluster: any kubeconfig, here of an account that may only look.
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	n.holdfast("kubeconfig", "--user", "looks", "--role", "cluster-admin", "--file", file)
