@@ -32,7 +32,7 @@ func (k *Kubelet) wireVolumes() {
 	})
 	k.csiNode = csinode.New(csinode.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), CSINodes: k.cfg.Client.StorageV1().CSINodes(),
-		Registered: k.node.Registered(), Log: log.With("part", "csinode"),
+		Registered: k.node.Registered(), Refresh: k.csi.Refresh, Log: log.With("part", "csinode"),
 	})
 	k.plugins = pluginregistry.New(pluginregistry.Config{
 		Dir:      filepath.Join(k.cfg.Dir, "plugins_registry"),

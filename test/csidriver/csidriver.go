@@ -305,6 +305,13 @@ func (d *Driver) Ail(wrong *string, health ...*spec.VolumeHealth_VolumeHealthEnt
 	d.wrong, d.health = wrong, health
 }
 
+// Limit has the driver say from now on how many volumes it can attach here.
+func (d *Driver) Limit(volumes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.MaxVolumes = volumes
+}
+
 // Size is to how many bytes a volume was grown on the node; 0: it was not.
 func (d *Driver) Size(handle string) int64 {
 	d.mu.Lock()

@@ -26,6 +26,8 @@ var capabilities = []spec.NodeServiceCapability_RPC_Type{
 
 // NodeGetInfo says how the driver calls this node.
 func (d *Driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	info := &spec.NodeGetInfoResponse{NodeId: "node-of-" + d.cfg.Name, MaxVolumesPerNode: d.cfg.MaxVolumes}
 	if d.cfg.Topology != nil {
 		info.AccessibleTopology = &spec.Topology{Segments: d.cfg.Topology}

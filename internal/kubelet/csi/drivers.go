@@ -20,12 +20,13 @@ type Driver struct {
 	MaxVolumes int64             // that it can attach here; 0: it does not say
 }
 
-// driver is one that has registered.
+// driver is one that has registered. It is not changed: another takes its place.
 type driver struct {
 	Driver
 	endpoint string
 	version  *version.Version
 	can      map[spec.NodeServiceCapability_RPC_Type]bool
+	asked    time.Time // what it says of this node; zero: it is to be asked again
 }
 
 // errNoDriver is returned when no driver of a name is registered.
@@ -44,7 +45,7 @@ func (h *Host) Register(ctx context.Context, name, endpoint string, versions []s
 	if other := h.find(name); other != nil && other.endpoint != endpoint && !other.version.LessThan(highest) {
 		return fmt.Errorf("CSI driver %s is registered already at %s, with version %s", name, other.endpoint, other.version)
 	}
-	d := &driver{Driver: Driver{Name: name}, endpoint: endpoint, version: highest}
+	d := &driver{Driver: Driver{Name: name}, endpoint: endpoint, version: highest, asked: time.Now()}
 	if err := h.ask(ctx, d); err != nil {
 		return fmt.Errorf("CSI driver %s: %w", name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -18,10 +19,11 @@ import (
 // settings is what the API says of how a driver wants to be used.
 type settings struct {
 	driver         string
-	known          bool // there is a CSIDriver
-	attach         bool // volumes must be attached first
-	podInfo        bool // it is told whose volume it is
-	republish      bool // it is asked again and again
+	known          bool          // there is a CSIDriver
+	attach         bool          // volumes must be attached first
+	podInfo        bool          // it is told whose volume it is
+	republish      bool          // it is asked again and again
+	refresh        time.Duration // how often it is asked what fits on the node; 0: once
 	group          storagev1.FSGroupPolicy
 	modes          []storagev1.VolumeLifecycleMode
 	tokens         []storagev1.TokenRequest
@@ -67,6 +69,9 @@ func settingsOf(name string, s *storagev1.CSIDriverSpec) settings {
 	out.republish = s.RequiresRepublish != nil && *s.RequiresRepublish
 	if s.FSGroupPolicy != nil && *s.FSGroupPolicy != "" {
 		out.group = *s.FSGroupPolicy
+	}
+	if s.NodeAllocatableUpdatePeriodSeconds != nil {
+		out.refresh = time.Duration(*s.NodeAllocatableUpdatePeriodSeconds) * time.Second
 	}
 	out.modes, out.tokens = s.VolumeLifecycleModes, s.TokenRequests
 	out.tokensAsSecret = s.ServiceAccountTokenInSecrets != nil && *s.ServiceAccountTokenInSecrets

@@ -118,6 +118,9 @@ func (h *Host) attached(ctx context.Context, v *podvolumes.Volume, want settings
 	if err != nil {
 		return nil, wait(err)
 	}
+	if isExhausted(attachment) {
+		h.exhausted(v.CSI.Driver)
+	}
 	if err := isAttached(attachment); err != nil {
 		return nil, wait(err)
 	}

@@ -103,6 +103,7 @@ type world struct {
 	groups   []string // paths given to a group
 	groupErr error
 	metrics  prometheus.Registerer
+	changed  int // how often it was told that drivers are others
 }
 
 // start makes a node with a driver, whose CSIDriver says that volumes need not
@@ -130,7 +131,8 @@ func (w *world) restart() {
 	w.t.Helper()
 	w.host = csi.New(csi.Config{
 		Dir: w.dir, Node: "n1", Objects: w.api, Log: slog.New(slog.DiscardHandler), Timeout: time.Minute, Metrics: w.metrics,
-		Unmap: volumeplugin.New(volumeplugin.Config{Dir: w.dir, Log: slog.New(slog.DiscardHandler)}).Unmap,
+		Changed: func() { w.changed++ },
+		Unmap:   volumeplugin.New(volumeplugin.Config{Dir: w.dir, Log: slog.New(slog.DiscardHandler)}).Unmap,
 		SetGroup: func(_ context.Context, path string, v *podvolumes.Volume) error {
 			if w.groupErr != nil {
 				return w.groupErr

@@ -6,7 +6,7 @@
 // and its topology labels. A driver is entered when it registers and taken out
 // when its socket goes; one that was entered before this process started stays,
 // since it registers again at any moment. One goroutine writes, that of Run, and
-// tries again what failed.
+// tries again what failed; another has drivers asked again that want it.
 package csinode
 
 import (
@@ -59,7 +59,10 @@ type Config struct {
 	CSINodes csiNodes
 	// Registered is closed once the API has the Node.
 	Registered <-chan struct{}
-	Log        *slog.Logger
+	// Refresh asks drivers that want it again what they say of this node, and returns
+	// when it is to be called again; what is new it tells by Set. nil: none is asked.
+	Refresh func(ctx context.Context) time.Duration
+	Log     *slog.Logger
 
 	CallTimeout time.Duration // of one look at the API and what follows; default: 10s
 	// FirstRetry and MaxRetry bound the pauses between tries. Default 500 ms, 1 minute.
@@ -112,6 +115,14 @@ func (p *Publisher) Run(ctx context.Context) error {
 	case <-p.cfg.Registered:
 	case <-ctx.Done():
 		return nil
+	}
+	var refresher sync.WaitGroup
+	defer refresher.Wait()
+	if p.cfg.Refresh != nil {
+		refresher.Go(func() {
+			for retry.Sleep(ctx, p.cfg.Refresh(ctx)) {
+			}
+		})
 	}
 	failures := 0
 	for {

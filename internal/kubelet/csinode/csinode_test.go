@@ -145,6 +145,33 @@ func TestEarlier(t *testing.T) {
 	})
 }
 
+// What a driver says anew is published, and it is asked as often as it wants.
+func TestRefresh(t *testing.T) {
+	w := &world{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid", ResourceVersion: "7"}})}
+	registered := make(chan struct{})
+	close(registered)
+	var asked atomic.Int64
+	w.p = New(Config{
+		Node: "n1", Nodes: w.client.CoreV1().Nodes(), CSINodes: w.client.StorageV1().CSINodes(), Registered: registered,
+		Log: slog.New(slog.DiscardHandler),
+		Refresh: func(context.Context) time.Duration {
+			if n := asked.Add(1); n <= 3 {
+				w.p.Set([]Driver{{Name: "d", NodeID: "id", MaxVolumes: n}})
+				return time.Millisecond
+			}
+			return time.Hour
+		},
+	})
+	runtest.Start(t, w.p.Run)
+	w.want(`{"d":"id"}`, nil, storagev1.CSINodeDriver{Name: "d", NodeID: "id", TopologyKeys: nil, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(3))}})
+	w.eventually(func() error {
+		if n := asked.Load(); n != 4 {
+			return fmt.Errorf("asked %d times", n)
+		}
+		return nil
+	})
+}
+
 func TestCollision(t *testing.T) {
 	w := start(t)
 	w.p.Set([]Driver{{Name: "a", NodeID: "node-a", Topology: map[string]string{"zone": "z1"}}, {Name: "b", NodeID: "node-b", Topology: map[string]string{"zone": "z2"}}})
