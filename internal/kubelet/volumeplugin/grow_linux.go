@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
@@ -50,7 +51,7 @@ func (h *Host) Grow(ctx context.Context, v *podvolumes.Volume) error {
 		resizer := mount.NewResizeFs(commands{run, func(name string, args ...string) utilexec.Cmd { return run.CommandContext(ctx, name, args...) }})
 		done, err := resizer.Resize(on.Source, point)
 		if err != nil {
-			return fmt.Errorf("grow the filesystem on %s: %s", on.Source, oneLine(err.Error()))
+			return fmt.Errorf("grow the filesystem on %s: %s", on.Source, whyNotGrown(err.Error()))
 		}
 		if !done {
 			return fmt.Errorf("blkid finds no filesystem on %s, which is mounted", on.Source)
@@ -58,4 +59,14 @@ func (h *Host) Grow(ctx context.Context, v *podvolumes.Volume) error {
 		return nil
 	}
 	return fmt.Errorf("the filesystem on %s is not mounted", dev.Path)
+}
+
+// whyNotGrown returns what a program said that was to grow a filesystem, in one line.
+// resize2fs does not say which permission it lacks.
+func whyNotGrown(said string) string {
+	said = oneLine(said)
+	if strings.Contains(said, "Permission denied to resize filesystem") {
+		return "while it is mounted that takes CAP_SYS_RESOURCE, which this node does not have; end its pods and run resize2fs yourself: " + said
+	}
+	return said
 }

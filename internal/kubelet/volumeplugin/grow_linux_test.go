@@ -82,3 +82,20 @@ func TestGrowNothing(t *testing.T) {
 		t.Errorf("hostPath: %v", err)
 	}
 }
+
+// What resize2fs says of a permission is told with its name, and what to do.
+func TestWhyNotGrown(t *testing.T) {
+	for name, test := range map[string]struct{ said, want string }{
+		"no permission": {
+			"resize2fs 1.47.0\nresize2fs: Permission denied to resize filesystem\n",
+			"while it is mounted that takes CAP_SYS_RESOURCE, which this node does not have; end its pods and run resize2fs yourself: resize2fs 1.47.0 resize2fs: Permission denied to resize filesystem",
+		},
+		"anything else": {"xfs_growfs: no such\ndevice", "xfs_growfs: no such device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := whyNotGrown(test.said); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
