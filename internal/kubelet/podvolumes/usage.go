@@ -35,6 +35,23 @@ type Usage struct {
 	Abnormal *string `json:"abnormal,omitempty"`
 }
 
+// Within returns what there is for a volume that may take so many bytes on a filesystem
+// that has more: the limit, and what is left of both.
+func (u Usage) Within(limit uint64) Usage {
+	if u.CapacityBytes != nil && *u.CapacityBytes <= limit {
+		return u
+	}
+	u.CapacityBytes = &limit
+	if u.UsedBytes != nil {
+		left := limit - min(*u.UsedBytes, limit)
+		if u.AvailableBytes != nil {
+			left = min(left, *u.AvailableBytes)
+		}
+		u.AvailableBytes = &left
+	}
+	return u
+}
+
 // A Measured is what is known of one volume of a pod.
 type Measured struct {
 	Name string // as the pod names it

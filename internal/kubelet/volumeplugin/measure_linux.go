@@ -115,11 +115,7 @@ func byQuota(usage podvolumes.Usage, quota projectquota.Usage) podvolumes.Usage 
 func bySubvolume(usage podvolumes.Usage, group qgroup.Usage) podvolumes.Usage {
 	usage.Method, usage.UsedBytes, usage.InodesUsed = podvolumes.ByQuota, &group.Bytes, nil
 	if group.Limit > 0 {
-		left := group.Limit - min(group.Bytes, group.Limit)
-		if usage.AvailableBytes != nil {
-			left = min(left, *usage.AvailableBytes)
-		}
-		usage.CapacityBytes, usage.AvailableBytes = &group.Limit, &left
+		return usage.Within(group.Limit)
 	}
 	return usage
 }

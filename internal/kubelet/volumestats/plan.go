@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
 const (
@@ -44,6 +46,15 @@ func claimOf(pod *v1.Pod, v *v1.Volume) string {
 // upstream's list.
 func isEphemeral(v *v1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil || v.GitRepo != nil
+}
+
+// ofLimit returns what was measured of a volume, with its limit, if it has one, for size.
+func ofLimit(v *v1.Volume, usage podvolumes.Usage) podvolumes.Usage {
+	limit := podvolumes.DiskLimit(v)
+	if limit == nil || usage.CapacityBytes == nil {
+		return usage
+	}
+	return usage.Within(uint64(limit.Value())) //nolint:gosec // DiskLimit is positive
 }
 
 func kindOf(v *v1.Volume) string {

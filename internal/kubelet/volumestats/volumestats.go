@@ -162,7 +162,8 @@ func New(cfg Config) *Analyzer {
 func (a *Analyzer) Poke() { a.bell.Ring() }
 
 // Volumes returns what is known of a pod's volumes, in the order of its spec. A volume
-// of which nothing is known is left out.
+// of which nothing is known is left out. The size of an emptyDir is its sizeLimit, even
+// where the filesystem does not hold it to that: beyond it the pod is evicted.
 func (a *Analyzer) Volumes(pod *v1.Pod) []podvolumes.Measured {
 	now := time.Now()
 	a.mu.Lock()
@@ -179,7 +180,7 @@ func (a *Analyzer) Volumes(pod *v1.Pod) []podvolumes.Measured {
 			continue
 		}
 		all = append(all, podvolumes.Measured{
-			Name: source.Name, Usage: v.usage, Time: v.measured,
+			Name: source.Name, Usage: ofLimit(source, v.usage), Time: v.measured,
 			Stale: v.failed != nil || !v.isWithin(stalePeriods*a.cfg.Period, now),
 			Claim: claimOf(pod, source), Ephemeral: isEphemeral(source), Source: kindOf(source),
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientrecord "k8s.io/client-go/tools/record"
@@ -178,6 +179,36 @@ func TestFirstFiguresComeAtOnce(t *testing.T) {
 			t.Errorf("the pod is gone: %+v", got)
 		}
 	})
+}
+
+// TestSizeIsTheLimit holds that an emptyDir is as large as its sizeLimit, and that what is
+// left is the smaller of what is left of that and of the disk.
+func TestSizeIsTheLimit(t *testing.T) {
+	usage := func(size, used, left uint64) podvolumes.Usage {
+		return podvolumes.Usage{Method: podvolumes.ByWalk, CapacityBytes: &size, UsedBytes: &used, AvailableBytes: &left}
+	}
+	limited := func(limit string, medium v1.StorageMedium) v1.VolumeSource {
+		return v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium, SizeLimit: new(resource.MustParse(limit))}}
+	}
+	for name, test := range map[string]struct {
+		source         v1.VolumeSource
+		measured, want podvolumes.Usage
+	}{
+		"a limit":               {limited("100", ""), usage(1000, 30, 500), usage(100, 30, 70)},
+		"beyond it":             {limited("100", ""), usage(1000, 130, 500), usage(100, 130, 0)},
+		"a disk that is full":   {limited("100", ""), usage(1000, 30, 5), usage(100, 30, 5)},
+		"more than the disk":    {limited("2k", ""), usage(1000, 30, 500), usage(1000, 30, 500)},
+		"none":                  {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, usage(1000, 30, 500), usage(1000, 30, 500)},
+		"in memory":             {limited("100", v1.StorageMediumMemory), usage(1000, 30, 500), usage(1000, 30, 500)},
+		"another kind":          {v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}, usage(1000, 30, 500), usage(1000, 30, 500)},
+		"nothing known of size": {limited("100", ""), podvolumes.Usage{}, podvolumes.Usage{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(ofLimit(&v1.Volume{Name: "v", VolumeSource: test.source}, test.measured), test.want); diff != "" {
+				t.Errorf("(-got +want):\n%s", diff)
+			}
+		})
+	}
 }
 
 // TestSpread holds that many pods are measured once a period each, and evenly.
