@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/logging"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
 
@@ -48,6 +51,8 @@ func stopNode(ctx context.Context, in *instance.Instance, step func(string)) err
 	for told := false; ; told = true {
 		err := control.NewClient(in.ControlSocket()).Down(ctx, step)
 		if errors.Is(err, control.ErrNotRunning) {
+			// What libraries log is for the log of a node; here the steps and errors tell all.
+			logging.New(io.Discard, slog.LevelError)
 			err = node.Down(ctx, in, step)
 		}
 		if err == nil {
