@@ -11,6 +11,7 @@
 package diskusage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,15 @@ type Usage struct {
 
 // Options say how to count. The zero value is for a count that somebody waits for.
 type Options struct {
-	// Workers is how many threads count at once. Default 8, whatever the processors: when
-	// the kernel has nothing of the tree in memory, they mostly wait for the disk.
+	// Workers is how many threads count at once, if there are as many folders to count.
+	// Default 8, whatever the processors: when the kernel has nothing of the tree in
+	// memory, they mostly wait for the disk.
 	Workers int
 	// Background has the count wait for others that want the disk or the processor.
 	Background bool
 }
+
+const defaultWorkers = 8
 
 // maxOpen is how many folders a count keeps open. What lies deeper than that in a
 // tree is opened anew from the top.
@@ -55,18 +59,13 @@ func Measure(ctx context.Context, path string, o Options) (Usage, error) {
 	if top == nil {
 		return used, nil
 	}
-	w := &walk{device: top.device, open: map[*folder]struct{}{top: {}}, pending: 1, stack: []*folder{top}}
+	w := &walk{device: top.device, most: cmp.Or(max(o.Workers, 0), defaultWorkers), background: o.Background, open: map[*folder]struct{}{top: {}}, pending: 1, stack: []*folder{top}}
 	w.changed.L = &w.mu
 	stop := context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })
-	workers := o.Workers
-	if workers <= 0 {
-		workers = 8
-	}
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() { w.work(o.Background) })
-	}
-	wg.Wait()
+	w.mu.Lock()
+	w.startLocked()
+	w.mu.Unlock()
+	w.workers.Wait()
 	stop()
 	w.release()
 	used.Bytes += w.used.Bytes
@@ -90,7 +89,10 @@ type folder struct {
 
 // A walk is one count.
 type walk struct {
-	device device
+	device     device
+	most       int // workers
+	background bool
+	workers    sync.WaitGroup
 
 	mu      sync.Mutex           // guards the fields below
 	changed sync.Cond            // the stack has grown, or nothing is pending, or err is set
@@ -98,8 +100,15 @@ type walk struct {
 	pending int                  // on the stack or being counted
 	open    map[*folder]struct{} // those that have a descriptor
 	linked  map[uint64]struct{}
+	started int // workers
 	used    Usage
 	err     error
+}
+
+// startLocked starts a worker.
+func (w *walk) startLocked() {
+	w.started++
+	w.workers.Go(w.work)
 }
 
 // fail ends the walk with its first error.
@@ -134,6 +143,10 @@ func (w *walk) add(f *folder, used Usage, below []*folder) {
 	w.used.Bytes += used.Bytes
 	w.used.Inodes += used.Inodes
 	w.stack = append(w.stack, below...)
+	// One more each time: a small tree is counted before a second thread is there.
+	if w.started < w.most && len(w.stack) > w.started {
+		w.startLocked()
+	}
 	w.pending += len(below) - 1
 	f.waiting = len(below)
 	if f.fd >= 0 && f.parent != nil && (f.waiting == 0 || len(w.open) > maxOpen) {

@@ -63,8 +63,8 @@ type worker struct {
 	stat   unix.Statx_t
 }
 
-func (w *walk) work(background bool) {
-	if background {
+func (w *walk) work() {
+	if w.background {
 		// The thread is not given back: it ends with the goroutine, and with it what
 		// is set here.
 		runtime.LockOSThread()

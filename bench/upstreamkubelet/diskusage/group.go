@@ -57,7 +57,7 @@ func groups(ctx context.Context, to io.Writer, o options) (err error) {
 	}
 	slices.Sort(took)
 	fmt.Fprintf(to, "| a btrfs subvolume of %d files, asked %d times | p50 | p99 |\n|---|---|---|\n", groupFiles, len(took))
-	fmt.Fprintf(to, "| its quota group | %s | %s |\n", short(took[len(took)/2]), short(took[len(took)*99/100]))
+	fmt.Fprintf(to, "| its quota group | %s | %s |\n\n", short(took[len(took)/2]), short(took[len(took)*99/100]))
 	return nil
 }
 

@@ -18,7 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/holdfast-dev/holdfast/bench/page"
 )
@@ -27,6 +29,7 @@ import (
 var progress = os.Stderr
 
 func main() {
+	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
@@ -42,6 +45,8 @@ type options struct {
 	dir    string
 	rounds int
 	files  []int
+
+	minutes int
 }
 
 func run(ctx context.Context) error {
@@ -51,6 +56,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.dir, "dir", "/var/tmp", "folder on the disk to measure on; a file takes 4 KiB of it")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured; the median counts")
 	flag.StringVar(&files, "files", "100000,1000000", "how many files there are, one table row for each number")
+	flag.IntVar(&o.minutes, "minutes", 3, "how long the analyzers of a full node are watched, each")
 	flag.Parse()
 	for text := range strings.SplitSeq(files, ",") {
 		n, err := strconv.Atoi(text)
@@ -59,8 +65,8 @@ func run(ctx context.Context) error {
 		}
 		o.files = append(o.files, n)
 	}
-	if o.rounds < 1 {
-		return fmt.Errorf("-rounds %d: must be at least 1", o.rounds)
+	if o.rounds < 1 || o.minutes < 1 {
+		return fmt.Errorf("-rounds and -minutes must be at least 1")
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("emptying the kernel's caches needs root")
@@ -71,6 +77,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if err := groups(ctx, &text, o); err != nil {
+		return err
+	}
+	if err := analyzers(ctx, &text, o); err != nil {
 		return err
 	}
 	fmt.Fprint(os.Stdout, text.String())
