@@ -267,21 +267,32 @@ func TestOneFilesystem(t *testing.T) {
 }
 
 // TestYieldsToOthers holds that a count in the background is behind all others that want
-// the disk or the processor.
+// the disk or the processor, and that its thread is not left there for others.
 func TestYieldsToOthers(t *testing.T) {
-	const whoProcess, classIdle, classShift = 1, 3, 13
-	type priorities struct{ class, nice int }
-	got := make(chan priorities)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
-		yieldToOthers()
-		class, _, _ := unix.Syscall(unix.SYS_IOPRIO_GET, whoProcess, 0, 0)
-		nice, _ := unix.Getpriority(unix.PRIO_PROCESS, 0)
-		got <- priorities{int(class >> classShift), 20 - nice} // the system call has them so
-	}()
-	if p := <-got; p.class != classIdle || p.nice < 10 {
-		t.Errorf("class %d, nice %d; want %d and 10", p.class, p.nice, classIdle)
+	type state struct {
+		disk uintptr
+		nice int
 	}
+	now := func() state {
+		disk, _, _ := unix.Syscall(unix.SYS_IOPRIO_GET, thisThread, 0, 0)
+		nice, _ := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		return state{disk, 20 - nice}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		before := now()
+		was := yieldToOthers()
+		if got, want := now(), (state{idleDisk, max(before.nice, lowNice)}); got != want {
+			t.Errorf("behind others: %+v, want %+v", got, want)
+		}
+		// Who is not root cannot go back.
+		if restored := was.restore(); restored != (now() == before) || !restored && os.Geteuid() == 0 {
+			t.Errorf("restored %v: %+v, was %+v", restored, now(), before)
+		}
+	}()
+	<-done
 }
 
 func BenchmarkMeasure(b *testing.B) {

@@ -65,10 +65,14 @@ type worker struct {
 
 func (w *walk) work() {
 	if w.background {
-		// The thread is not given back: it ends with the goroutine, and with it what
-		// is set here.
+		// A thread that cannot go back is not given back: it ends with the goroutine.
 		runtime.LockOSThread()
-		yieldToOthers()
+		before := yieldToOthers()
+		defer func() {
+			if before.restore() {
+				runtime.UnlockOSThread()
+			}
+		}()
 	}
 	own := &worker{walk: w}
 	for f := w.next(); f != nil; f = w.next() {
@@ -80,12 +84,37 @@ func (w *walk) work() {
 	}
 }
 
+// priority is a thread's.
+type priority struct {
+	disk  uintptr // class and level, as ioprio_set(2) has them
+	nice  int
+	known bool
+}
+
+const (
+	thisThread = 1 // IOPRIO_WHO_PROCESS, of which 0 is the calling thread
+	idleDisk   = 3 << 13
+	lowNice    = 10
+)
+
 // yieldToOthers puts this thread behind all others that want the disk or the
-// processor. Where that is not allowed, it counts as anybody.
-func yieldToOthers() {
-	const whoProcess, classIdle, classShift = 1, 3, 13
-	_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, whoProcess, 0, classIdle<<classShift)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 10)
+// processor, and returns what it was. Where that is not allowed, it counts as anybody.
+func yieldToOthers() priority {
+	disk, _, errno := unix.Syscall(unix.SYS_IOPRIO_GET, thisThread, 0, 0)
+	nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, thisThread, 0, idleDisk)
+	nice = 20 - nice // getpriority(2) itself has 40 to 1
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, max(nice, lowNice))
+	return priority{disk, nice, errno == 0 && err == nil}
+}
+
+// restore gives this thread its priority back, and reports whether it has it.
+func (p priority) restore() bool {
+	if !p.known || unix.Setpriority(unix.PRIO_PROCESS, 0, p.nice) != nil {
+		return false
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOPRIO_SET, thisThread, 0, p.disk)
+	return errno == 0
 }
 
 // count opens a folder, unless it is the top, and adds up what is directly in it.

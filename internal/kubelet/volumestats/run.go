@@ -34,6 +34,7 @@ func (a *Analyzer) Run(ctx context.Context) error {
 	a.saved = time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var next time.Time // of the next look
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,14 +44,18 @@ func (a *Analyzer) Run(ctx context.Context) error {
 			a.save()
 			return nil
 		case r := <-a.done:
-			a.take(r)
+			if at := a.take(ctx, r); at.Before(next) {
+				next = at
+			}
 		case <-a.bell:
+			next = a.look(ctx, time.Now())
 		case <-timer.C:
+			next = a.look(ctx, time.Now())
 		}
 		if time.Since(a.saved) > savePeriod {
 			a.save()
 		}
-		timer.Reset(time.Until(a.look(ctx, time.Now())))
+		timer.Reset(time.Until(next))
 	}
 }
 
@@ -67,7 +72,7 @@ func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
 	}
 	pods := a.cfg.Pods()
 	a.forgetLocked(pods)
-	running := 0
+	a.queue = a.queue[:0]
 	for path, t := range a.tries {
 		switch late := t.began.Add(a.cfg.Deadline); {
 		case t.late:
@@ -75,7 +80,6 @@ func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
 			t.late = true
 			a.lateLocked(path)
 		default:
-			running++
 			wait(late)
 		}
 	}
@@ -93,12 +97,37 @@ func (a *Analyzer) look(ctx context.Context, now time.Time) time.Time {
 				wait(v.due)
 			case a.tries[v.path] != nil: // it hangs, or another pod has the same
 				wait(now.Add(lookAgain))
-			case running < a.cfg.Parallel:
-				running++
-				v.trying, v.wanted = true, false
-				a.startLocked(ctx, pod.UID, name, v.path)
+			default:
+				a.queue = append(a.queue, queued{pod.UID, name})
 			}
-			// Else: when one has ended, there is another look.
+		}
+	}
+	return earlier(next, a.startQueuedLocked(ctx, now))
+}
+
+// startQueuedLocked starts as many tries as may run of those that are due; the others are
+// started when one has ended. It returns when to look again at the latest.
+func (a *Analyzer) startQueuedLocked(ctx context.Context, now time.Time) (next time.Time) {
+	next = now.Add(a.cfg.Period)
+	running := 0
+	for _, t := range a.tries {
+		if !t.late {
+			running++
+		}
+	}
+	for len(a.queue) > 0 && running < a.cfg.Parallel {
+		first := a.queue[0]
+		a.queue = a.queue[1:]
+		v := a.mu.pods[first.uid][first.name]
+		switch {
+		case v == nil || v.trying:
+		case a.tries[v.path] != nil: // another pod has the same, and is first
+			next = earlier(next, now.Add(lookAgain))
+		default:
+			v.trying, v.wanted = true, false
+			running++
+			a.startLocked(ctx, first.uid, first.name, v.path)
+			next = earlier(next, now.Add(a.cfg.Deadline))
 		}
 	}
 	return next
@@ -216,16 +245,29 @@ func (a *Analyzer) failLocked(uid types.UID, name string, v *volume, err error) 
 	v.failed = err
 }
 
-// take takes what a try has brought.
-func (a *Analyzer) take(r result) {
+// take takes what a try has brought, starts others in its place, and returns when to look
+// again at the latest.
+func (a *Analyzer) take(ctx context.Context, r result) time.Time {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.tries, r.path)
-	v := a.mu.pods[r.uid][r.name]
-	if v == nil || v.path != r.path {
-		return // gone meanwhile
+	next := now.Add(a.cfg.Period)
+	if v := a.mu.pods[r.uid][r.name]; v != nil && v.path == r.path { // else it is gone
+		a.takeLocked(v, r, now)
+		next = v.due
 	}
+	return earlier(next, a.startQueuedLocked(ctx, now))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (a *Analyzer) takeLocked(v *volume, r result, now time.Time) {
 	defer a.endedLocked()
 	v.trying, v.took, v.ended = false, a.cost(r), now
 	v.tries++

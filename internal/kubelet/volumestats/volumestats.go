@@ -92,6 +92,7 @@ type Analyzer struct {
 
 	// The loop's own, without a lock.
 	tries   map[string]*try // by path: those that have not returned
+	queue   []queued        // volumes that are due, the first first
 	saved   time.Time
 	changed bool // since it was saved
 
@@ -115,6 +116,12 @@ type volume struct {
 	wanted   bool          // somebody waits for it: it is due
 	trying   bool
 	tries    int // that have ended, or are late
+}
+
+// queued is a volume whose turn it is.
+type queued struct {
+	uid  types.UID
+	name string
 }
 
 // A try is one call of the measurer.

@@ -34,6 +34,7 @@ type world struct {
 	mu      sync.Mutex // guards the fields below
 	pods    []*v1.Pod
 	hidden  map[string]bool          // paths that are not there yet
+	same    string                   // the path of all volumes; empty: each has its own
 	hang    map[string]chan struct{} // paths that do not answer until it is closed
 	fail    map[string]error
 	calls   []string // paths, in order
@@ -77,7 +78,11 @@ func (w *world) Paths(uid types.UID) map[string]string {
 			continue
 		}
 		for _, v := range p.Spec.Volumes {
-			if path := fmt.Sprintf("/%s/%s", uid, v.Name); !w.hidden[path] {
+			path := fmt.Sprintf("/%s/%s", uid, v.Name)
+			if w.same != "" {
+				path = w.same
+			}
+			if !w.hidden[path] {
 				paths[v.Name] = path
 			}
 		}
@@ -209,6 +214,26 @@ func TestSizeIsTheLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSharedPath holds that volumes at one path have their figures one after the other.
+func TestSharedPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		one, other := pod("one", "v", "w"), pod("other", "v")
+		w.pods, w.same, w.takes = []*v1.Pod{one, other}, "/srv", 10*time.Millisecond
+		a, stop := run(t, w.config())
+		defer stop()
+		pass(5 * time.Second)
+		if got := len(a.Volumes(one)) + len(a.Volumes(other)); got != 3 {
+			t.Errorf("%d of 3 have figures", got)
+		}
+		w.set(func() {
+			if w.most != 1 {
+				t.Errorf("%d measurements of it at once", w.most)
+			}
+		})
+	})
 }
 
 // TestSpread holds that many pods are measured once a period each, and evenly.
