@@ -273,6 +273,8 @@ func TestResolveDisk(t *testing.T) {
 		{"hostPath behind a claim", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}
 		})}, Volume{ID: ID{Kind: HostPath, Dir: "v"}, HostPath: "/data"}, ""},
+		{"hostPath of nowhere", nil, v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "data"}}, nil, Volume{}, `volume "v": hostPath.path "data" is not absolute: begin it with /`},
+		{"local of nowhere", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) { p.Spec.Local.Path = "disks/1" })}, Volume{}, `volume "v": local.path of PersistentVolume pv "disks/1" is not absolute: begin it with /`},
 		{"for one pod at a time", nil, withClaim, api{"PersistentVolumeClaim ns/c": claim(nil), "PersistentVolume pv": pv(func(p *v1.PersistentVolume) {
 			p.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 		})}, Volume{ID: ID{Kind: Local, Dir: "pv"}, HostPath: "/mnt/disks/1", OncePod: true}, ""},

@@ -68,7 +68,7 @@ func Resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, objects Objects, ho
 		}
 		return r.hugePages(out)
 	case v.HostPath != nil:
-		return r.hostPath(out, v.HostPath), nil
+		return r.hostPath(out, v.HostPath)
 	case v.NFS != nil:
 		return r.nfs(out, v.NFS), nil
 	case v.CSI != nil:
@@ -116,14 +116,26 @@ func (r resolver) hugePages(out Volume) (Volume, error) {
 }
 
 // hostPath never changes the ownership of what belongs to the host, as upstream.
-func (r resolver) hostPath(out Volume, source *v1.HostPathVolumeSource) Volume {
+func (r resolver) hostPath(out Volume, source *v1.HostPathVolumeSource) (Volume, error) {
+	if err := r.absolute("hostPath.path", source.Path); err != nil {
+		return Volume{}, err
+	}
 	out.Kind = HostPath
 	out.HostPath = filepath.Clean(source.Path)
 	if source.Type != nil {
 		out.HostPathType = *source.Type
 	}
 	out.FSGroup = nil
-	return out
+	return out, nil
+}
+
+// absolute refuses a path that would be another one for each folder in which a node is
+// started.
+func (r resolver) absolute(field, path string) error {
+	if filepath.IsAbs(path) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s %q is not absolute: begin it with /", Describe(r.volume.Name), field, path)
 }
 
 // nfs never changes the ownership of what belongs to the server, as upstream.
@@ -185,13 +197,16 @@ func (r resolver) claim(ctx context.Context, out Volume) (Volume, error) {
 	out.OncePod = slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod})
 	switch {
 	case pv.Spec.HostPath != nil:
-		return r.hostPath(out, pv.Spec.HostPath), nil
+		return r.hostPath(out, pv.Spec.HostPath)
 	case pv.Spec.CSI != nil:
 		return r.csiPersistent(out, claim, pv), nil
 	}
 	if pv.Spec.NFS != nil {
 		out.Dir, out.MountOptions = pv.Name, pv.Spec.MountOptions
 		return r.nfs(out, pv.Spec.NFS), nil
+	}
+	if err := r.absolute("local.path of PersistentVolume "+pv.Name, pv.Spec.Local.Path); err != nil {
+		return Volume{}, err
 	}
 	out.ID = ID{Kind: Local, Dir: pv.Name, Block: isBlock(pv)}
 	out.HostPath = filepath.Clean(pv.Spec.Local.Path)

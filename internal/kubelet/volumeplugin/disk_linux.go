@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,9 @@ func (h *Host) mountDisk(ctx context.Context, v *podvolumes.Volume) (string, err
 		return "", fmt.Errorf("%s %w", dev.Path, err)
 	}
 	if plan.format {
+		if err := canFormat(plan.fsType); err != nil {
+			return "", fmt.Errorf("%s is blank: %w", dev.Path, err)
+		}
 		if err := h.beginFormatting(v.Dir, dev); err != nil {
 			return "", err
 		}
@@ -131,6 +135,15 @@ func planDisk(content localdisk.Content, d disk) (diskPlan, error) {
 		plan.fsType = defaultFSType
 	}
 	return plan, nil
+}
+
+// canFormat returns an error if the machine has no program that makes such a filesystem.
+func canFormat(fsType string) error {
+	program := "mkfs." + fsType
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("%s, which would make the filesystem, cannot be run: install it, or name another one in spec.local.fsType, such as %s: %w", program, defaultFSType, err)
+	}
+	return nil
 }
 
 // formatAndMount checks the filesystem or makes it, and mounts it.

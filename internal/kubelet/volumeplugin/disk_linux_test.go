@@ -215,8 +215,12 @@ func TestDiskRefused(t *testing.T) {
 	}
 	must(t, file.Close())
 
-	tool(t, "mkfs.ext3", "-q", device)
 	v := onDisk("pv-1", device)
+	v.FSType = "ext5"
+	if _, err := setUpFor(t, h, uid, v); err == nil || !strings.Contains(err.Error(), device+" is blank: mkfs.ext5, which would make the filesystem, cannot be run: install it, or name another one in spec.local.fsType") {
+		t.Errorf("a filesystem that nothing can make: %v", err)
+	}
+	tool(t, "mkfs.ext3", "-q", device)
 	v.FSType = "ext4"
 	if _, err := setUpFor(t, h, uid, v); err == nil || !strings.Contains(err.Error(), "holds ext3, and spec.local.fsType is ext4") {
 		t.Errorf("another filesystem: %v", err)
