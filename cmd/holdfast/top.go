@@ -203,8 +203,8 @@ func (f *topFlags) run(g *global, cmd *cobra.Command, args []string, show showRe
 			return err
 		}
 		err = show(w, report)
-		if err == nil && len(report.Pods) == 0 && scope.Namespace != "" && f.format != cli.JSON && f.format != cli.YAML {
-			_, err = fmt.Fprintf(w, "Only namespace %s was looked at: -A shows all.\n", scope.Namespace)
+		if err == nil && len(report.Pods) == 0 && f.format != cli.JSON && f.format != cli.YAML {
+			_, err = io.WriteString(w, whyNone(scope))
 		}
 		return errors.Join(append([]error{err}, report.Failed...)...)
 	}
@@ -246,6 +246,17 @@ func (f *topFlags) config(g *global) (*rest.Config, string, error) {
 		return nil, "", fmt.Errorf("kubeconfig: %w", err)
 	}
 	return config, namespace, nil
+}
+
+// whyNone says why there may be no pods in a report.
+func whyNone(scope figures.Scope) string {
+	switch {
+	case scope.Namespace == "":
+		return ""
+	case scope.Pod != "":
+		return "If the pod runs, figures of it come within ten seconds.\n"
+	}
+	return fmt.Sprintf("Only namespace %s was looked at: -A shows all.\n", scope.Namespace)
 }
 
 // clearScreen has a terminal begin a page anew.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/cli"
+	"github.com/holdfast-dev/holdfast/internal/figures"
 )
 
 // TestTopWatch holds that it looks once an interval, that a look that fails later is
@@ -107,5 +108,20 @@ func TestTopKubeconfig(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestWhyNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		scope figures.Scope
+		want  string
+	}{
+		"all":           {figures.Scope{}, ""},
+		"one namespace": {figures.Scope{Namespace: "web"}, "Only namespace web was looked at: -A shows all.\n"},
+		"one pod":       {figures.Scope{Namespace: "web", Pod: "db-0"}, "If the pod runs, figures of it come within ten seconds.\n"},
+	} {
+		if got := whyNone(test.scope); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
 	}
 }
