@@ -48,6 +48,13 @@ type world struct {
 // newWorld runs a Prober among fakes until the test ends. It must be called
 // inside a bubble.
 func newWorld(t *testing.T) *world {
+	w := newStillWorld(t)
+	w.run()
+	return w
+}
+
+// newStillWorld is newWorld with a prober that does not run yet.
+func newStillWorld(t *testing.T) *world {
 	w := &world{
 		t: t, start: time.Now(), reg: prometheus.NewRegistry(),
 		answer:   func(kind, string) (bool, string, error) { return true, "", nil },
@@ -57,6 +64,12 @@ func newWorld(t *testing.T) *world {
 		Handler: w, Statuses: w, Told: toldWorld{w}, Events: w, Metrics: w.reg,
 		HostIP: func() string { return "10.0.0.1" }, Log: slog.New(slog.DiscardHandler),
 	})
+	return w
+}
+
+// run runs the prober until the test ends.
+func (w *world) run() {
+	t := w.t
 	ctx, cancel := context.WithCancel(t.Context())
 	w.cancel = cancel
 	var wg sync.WaitGroup
@@ -78,7 +91,6 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return w
 }
 
 // note records what happened; w.mu is held.

@@ -289,11 +289,12 @@ func TestEndOfPods(t *testing.T) {
 
 func TestRemovedBeforeItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newStillWorld(t)
 		w.runs("c1", time.Now())
 		w.p.AddPod(pod(probe(liveness, 0, 10, 1, 1)))
 		w.p.RemovePod("u1")
 		w.p.AddPod(pod(probe(liveness, 0, 10, 1, 1)))
+		w.run()
 		w.until(1)
 		w.want("0 Liveness c1 at 10.1.0.2", "0 update u1")
 	})
