@@ -10,23 +10,21 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/resourcemetrics"
 )
 
-// SummaryJSON returns the last collection as upstream's Summary. cpuAndMemory leaves
-// out all but processor, memory and swap. The caller must not change it.
+// SummaryJSON returns the last collection as upstream's Summary, with the health of
+// volumes. cpuAndMemory leaves out all but processor, memory and swap. The caller must
+// not change it.
 func (c *Collector) SummaryJSON(ctx context.Context, cpuAndMemory bool) ([]byte, error) {
 	last, err := c.Last(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, s := &last.full, last.Summary
 	if cpuAndMemory {
-		e = &last.small
+		e := &last.small
+		e.once.Do(func() { e.data, e.err = json.Marshal(onlyCPUAndMemory(last.Summary)) })
+		return e.data, e.err
 	}
-	e.once.Do(func() {
-		if cpuAndMemory {
-			s = onlyCPUAndMemory(s)
-		}
-		e.data, e.err = json.Marshal(s)
-	})
+	e := &last.full
+	e.once.Do(func() { e.data, e.err = json.Marshal(withHealth(last)) })
 	return e.data, e.err
 }
 

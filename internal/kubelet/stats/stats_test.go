@@ -207,10 +207,12 @@ func (w *world) Volumes(*v1.Pod) []podvolumes.Measured {
 	usage := func(bytes uint64) podvolumes.Usage {
 		return podvolumes.Usage{Method: podvolumes.ByWalk, UsedBytes: new(bytes), InodesUsed: new(uint64(4))}
 	}
+	well := usage(5000)
+	well.Abnormal = new("")
 	return []podvolumes.Measured{
 		{Name: "scratch", Usage: usage(100), Time: at, Ephemeral: true, Source: "emptyDir"},
 		{Name: "data", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim", Stale: true},
-		{Name: "again", Usage: usage(5000), Time: at, Claim: "claim", Source: "persistentVolumeClaim"},
+		{Name: "again", Usage: well, Time: at, Claim: "claim", Source: "persistentVolumeClaim"},
 		{Name: "disk", Usage: podvolumes.Usage{Method: podvolumes.ByDevice, CapacityBytes: new(uint64(7)), Abnormal: new("a bad disk")}, Time: at, Claim: "block", Source: "persistentVolumeClaim"},
 	}
 }
@@ -580,6 +582,57 @@ func TestAnswers(t *testing.T) {
 		}
 		if again, _ := c.SummaryJSON(t.Context(), false); &again[0] != &full[0] {
 			t.Error("one collection was encoded twice")
+		}
+	})
+}
+
+// TestVolumeHealth holds that the Summary has what drivers say of volumes, and else
+// nothing that upstream's has not.
+func TestVolumeHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c, stop := run(t, w.config())
+		defer stop()
+		data, err := c.SummaryJSON(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var health struct {
+			Pods []struct {
+				Volume []struct {
+					Name              string
+					VolumeHealthStats *struct{ Abnormal *bool }
+				}
+			}
+		}
+		if err := json.Unmarshal(data, &health); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, v := range health.Pods[0].Volume {
+			got[v.Name] = "nobody says"
+			if h := v.VolumeHealthStats; h != nil {
+				got[v.Name] = fmt.Sprint(*h.Abnormal)
+			}
+		}
+		want := map[string]string{"scratch": "nobody says", "data": "nobody says", "again": "false", "disk": "true"}
+		if diff := cmp.Diff(got, want); diff != "" {
+			t.Errorf("health (-got +want):\n%s", diff)
+		}
+		var s statsapi.Summary
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		plain, err := json.Marshal(last(t, c).Summary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(again) != string(plain) {
+			t.Errorf("a reader with upstream's type has %s, want %s", again, plain)
 		}
 	})
 }
