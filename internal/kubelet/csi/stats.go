@@ -33,6 +33,7 @@ func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, erro
 	if !d.can[spec.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
 		return usage, fmt.Errorf("CSI driver %s: %w", d.Name, ErrNoStats)
 	}
+	usage.Driver = d.Name
 	err = h.call(ctx, d, "NodeGetVolumeStats", func(ctx context.Context, c spec.NodeClient) error {
 		answer, err := c.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{
 			VolumeId: r.Handle, VolumePath: h.layout.target(uid, id), StagingTargetPath: h.staged(d, r, id),
@@ -55,7 +56,7 @@ func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, erro
 	if abnormal := h.health(ctx, d, r, uid, id); abnormal != nil {
 		usage.Abnormal = abnormal
 	}
-	if usage == (podvolumes.Usage{Method: podvolumes.ByDriver}) {
+	if usage == (podvolumes.Usage{Method: podvolumes.ByDriver, Driver: d.Name}) {
 		return usage, fmt.Errorf("CSI driver %s says nothing of volume %s: %w", d.Name, r.Handle, podvolumes.ErrNoUsage)
 	}
 	return usage, nil

@@ -57,7 +57,7 @@ func TestMeasure(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			tt.want.Method = podvolumes.ByDriver
+			tt.want.Method, tt.want.Driver = podvolumes.ByDriver, driverName
 			if diff := cmp.Diff(got, tt.want); diff != "" {
 				t.Errorf("(-got +want):\n%s", diff)
 			}

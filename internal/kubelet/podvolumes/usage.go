@@ -24,6 +24,7 @@ const (
 // A Usage is what a volume takes, and what there is. What is not known is nil.
 type Usage struct {
 	Method         Method  `json:"method"`
+	Driver         string  `json:"driver,omitempty"` // that said so, if it is ByDriver
 	CapacityBytes  *uint64 `json:"capacityBytes,omitempty"`
 	AvailableBytes *uint64 `json:"availableBytes,omitempty"`
 	UsedBytes      *uint64 `json:"usedBytes,omitempty"`

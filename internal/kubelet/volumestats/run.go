@@ -283,7 +283,7 @@ func (a *Analyzer) takeLocked(v *volume, r result, now time.Time) {
 		a.tellAbnormal(r.uid, r.name, *abnormal)
 	}
 	v.usage, v.measured, v.failed, a.changed = r.usage, now, nil, true
-	a.took.WithLabelValues(source(r.usage.Method)).Observe(r.took.Seconds())
+	a.took.WithLabelValues(source(r.usage)).Observe(r.took.Seconds())
 }
 
 // tellAbnormal tells, in upstream's words, that something is wrong with a volume, when
@@ -311,8 +311,8 @@ func (a *Analyzer) cost(r result) time.Duration {
 }
 
 // source is a method in the words of upstream's metric.
-func source(m podvolumes.Method) string {
-	switch m {
+func source(u podvolumes.Usage) string {
+	switch u.Method {
 	case podvolumes.ByQuota:
 		return "fsquota"
 	case podvolumes.ByFilesystem:
@@ -322,6 +322,6 @@ func source(m podvolumes.Method) string {
 	case podvolumes.ByWalk:
 		return "du"
 	default:
-		return string(m)
+		return u.Driver
 	}
 }

@@ -594,9 +594,9 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%v", m)
 		}
 		for method, want := range map[podvolumes.Method]string{
-			podvolumes.ByQuota: "fsquota", podvolumes.ByFilesystem: "statfs", podvolumes.ByDevice: "block", podvolumes.ByDriver: "driver",
+			podvolumes.ByQuota: "fsquota", podvolumes.ByFilesystem: "statfs", podvolumes.ByDevice: "block", podvolumes.ByDriver: "driver.example",
 		} {
-			if got := source(method); got != want {
+			if got := source(podvolumes.Usage{Method: method, Driver: "driver.example"}); got != want {
 				t.Errorf("%s is %s, want %s", method, got, want)
 			}
 		}
