@@ -12,14 +12,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/holdfast-dev/holdfast/bench/page"
@@ -71,8 +68,12 @@ func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("emptying the kernel's caches needs root")
 	}
+	head, err := page.Head("diskusage", o.rounds)
+	if err != nil {
+		return err
+	}
 	var text strings.Builder
-	text.WriteString(about(o))
+	text.WriteString(head)
 	if err := walks(ctx, &text, o); err != nil {
 		return err
 	}
@@ -87,19 +88,4 @@ func run(ctx context.Context) error {
 		return nil
 	}
 	return page.Replace(o.page, "diskusage", text.String())
-}
-
-// about says when and where this was measured.
-func about(o options) string {
-	var name unix.Utsname
-	kernel := "unknown"
-	if unix.Uname(&name) == nil {
-		kernel = unix.ByteSliceToString(name.Release[:])
-	}
-	load := "unknown"
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ = strings.Cut(string(text), " ")
-	}
-	return fmt.Sprintf("%s; %d cores; Linux %s; load before the run %s. Median of %d rounds. Repeat with `bench/run diskusage`.\n\n",
-		time.Now().UTC().Format("2006-01-02 15:04 UTC"), runtime.NumCPU(), kernel, load, o.rounds)
 }

@@ -55,8 +55,12 @@ type cost struct {
 }
 
 func run(ctx context.Context, file string, rounds int) error {
+	head, err := page.Head("podconfig", rounds)
+	if err != nil {
+		return err
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s, %d cores, load before the run %s. Median of %d rounds. Repeat with `bench/run podconfig`.\n\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), runtime.Version(), runtime.NumCPU(), load(), rounds)
+	b.WriteString(head)
 	b.WriteString("| pods | a set with | upstream | ours | share of time, allocations | ours, as a delta | share of time, allocations | aim |\n|---|---|---|---|---|---|---|---|\n")
 	for _, n := range sizes {
 		for _, w := range workloads {
@@ -129,15 +133,6 @@ func round(m merger, w workload, steps []step) (cost, error) {
 	}
 	merged := uint64(len(steps))
 	return cost{spent / time.Duration(merged), (after.TotalAlloc - before.TotalAlloc) / merged, (after.Mallocs - before.Mallocs) / merged}, nil
-}
-
-// load is the machine's load average over a minute, or "unknown".
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Fields(string(text))[0]
 }
 
 // processTime is the processor time of the process: what other programs of the

@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,19 +66,4 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
 	return fmt.Sprintf("%.1f ms", float64(d)/1e6)
-}
-
-// about says when and where this was measured.
-func about(o options) string {
-	var name unix.Utsname
-	kernel := "unknown"
-	if unix.Uname(&name) == nil {
-		kernel = unix.ByteSliceToString(name.Release[:])
-	}
-	load := "unknown"
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ = strings.Cut(string(text), " ")
-	}
-	return fmt.Sprintf("%s; %d cores; Linux %s; load before the run %s. Median of %d rounds. Repeat with `bench/run volumes`.\n\n",
-		time.Now().UTC().Format("2006-01-02 15:04 UTC"), runtime.NumCPU(), kernel, load, o.rounds)
 }

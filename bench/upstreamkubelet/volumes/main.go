@@ -59,8 +59,12 @@ func run(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("mounting needs root")
 	}
+	head, err := page.Head("volumes", o.rounds)
+	if err != nil {
+		return err
+	}
 	var text strings.Builder
-	text.WriteString(about(o))
+	text.WriteString(head)
 	if err := lives(ctx, &text, o); err != nil {
 		return err
 	}
