@@ -186,14 +186,14 @@ func testPropagation(t *testing.T, n *node) {
 func testLeftMounts(_ *testing.T, n *node) {
 	n.busyboxPod("leaves", "mkdir /both/own && busybox mount -t tmpfs -o size=64k tmpfs /both/own && touch /both/own/file && sleep 1000", `    securityContext: {privileged: true}
     volumeMounts:
-    - {name: work, mountPath: /both, mountPropagation: Bidirectional}
+    - {name: own, mountPath: /both, mountPropagation: Bidirectional}
     - {name: other, mountPath: /both/other}
     - {name: memory, mountPath: /memory, mountPropagation: Bidirectional}
     - {name: other, mountPath: /memory/other}
-`, "  volumes: [{name: work, emptyDir: {}}, {name: other, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory}}]\n")
+`, "  volumes: [{name: own, emptyDir: {}}, {name: other, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory}}]\n")
 	pod := n.running("leaves")
 	folder := filepath.Join(n.root, "kubelet/pods", string(pod.UID))
-	own := filepath.Join(folder, "volumes/kubernetes.io~empty-dir/work/own/file")
+	own := filepath.Join(folder, "volumes/kubernetes.io~empty-dir/own/own/file")
 	n.eventually("its mount is on the host", func() error { _, err := os.Stat(own); return err })
 	n.kubectl("delete", "pod", "leaves", "--timeout=3m")
 	n.eventually("nothing of the pod is left", func() error {

@@ -68,7 +68,7 @@ func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("emptying the kernel's caches needs root")
 	}
-	head, err := page.Head("diskusage", o.rounds)
+	head, err := page.Head("diskusage", fmt.Sprintf("Median of %d", o.rounds))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/bench/page"
 )
 
 const (
@@ -38,6 +40,10 @@ func (n *nobody) Write(data []byte) (int, error) {
 }
 
 func report() (string, error) {
+	head, err := page.Head("figures", fmt.Sprintf("The least of %d", rounds))
+	if err != nil {
+		return "", err
+	}
 	w := newWorld()
 	o, err := newOurs(w)
 	if err != nil {
@@ -50,6 +56,7 @@ func report() (string, error) {
 	}
 	up := newUpstream(last.Summary)
 	var b strings.Builder
+	b.WriteString(head)
 	fmt.Fprintf(&b, "| one request, %d pods of %d containers and %d volumes | upstream | Holdfast | time | upstream, allocated | Holdfast, allocated | garbage | upstream, size | Holdfast, size |\n|---|---|---|---|---|---|---|---|---|\n", pods, containers, volumes)
 	for _, c := range []struct {
 		name, path string

@@ -55,7 +55,7 @@ type cost struct {
 }
 
 func run(ctx context.Context, file string, rounds int) error {
-	head, err := page.Head("podconfig", rounds)
+	head, err := page.Head("podconfig", fmt.Sprintf("Median of %d", rounds))
 	if err != nil {
 		return err
 	}

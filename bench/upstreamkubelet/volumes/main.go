@@ -59,7 +59,7 @@ func run(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("mounting needs root")
 	}
-	head, err := page.Head("volumes", o.rounds)
+	head, err := page.Head("volumes", fmt.Sprintf("Median of %d", o.rounds))
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 var ErrNoStats = errors.New("no CSI driver has figures of it")
 
 // Measure asks the driver of the volume at a path, as SetUp returned it, what the
-// volume takes, and whether something is wrong with it. The error matches ErrNoStats for what is no driver's, and for a driver
-// that does not measure.
+// volume takes, and whether something is wrong with it. The error matches ErrNoStats for
+// what is no driver's, and for a driver that does not measure.
 func (h *Host) Measure(ctx context.Context, path string) (podvolumes.Usage, error) {
 	uid, id, ok := h.layout.owner(path)
 	if !ok {

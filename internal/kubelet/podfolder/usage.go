@@ -37,8 +37,8 @@ func (f *Folders) LogUsage(ctx context.Context, pod *v1.Pod) (map[string]stats.F
 	return logs, nil
 }
 
-// count adds up what is in a folder. It ends with ctx, with
-// what was counted so far. A folder that is not there is empty.
+// count adds up what is in a folder. It ends with ctx, with what was counted so far. A
+// folder that is not there is empty.
 func count(ctx context.Context, dir string) (stats.FsStats, error) {
 	used, err := diskusage.Measure(ctx, dir, diskusage.Options{})
 	if errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {

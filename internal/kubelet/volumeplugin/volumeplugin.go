@@ -1,5 +1,6 @@
 // Package volumeplugin makes and removes volumes on the machine: one file a
-// kind, and beside them what they share, which is mounting, removing a tree and binding a part of a volume.
+// kind, and beside them what they share, which is mounting, removing a tree and
+// binding a part of a volume.
 //
 // It writes below the kubelet's folder and nowhere else, but for hostPath
 // volumes of a type that says so, for the group of local PersistentVolumes and
@@ -7,8 +8,8 @@
 // before it is mounted.
 // No operation follows a link that a pod could have planted, and no removal
 // crosses a mount point: what a pod left mounted in its volume is unmounted, with all
-// that it holds, and what is mounted elsewhere in a pod's folder keeps that. SetUp and TearDown may be repeated, also after a crash
-// between any two of their steps.
+// that it holds, and what is mounted elsewhere in a pod's folder keeps that. SetUp and
+// TearDown may be repeated, also after a crash between any two of their steps.
 //
 // Calls for different pods may run at once; calls for one pod must not. System
 // calls on a device or server that hangs do not return; a caller bounds what
