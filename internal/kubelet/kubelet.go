@@ -85,6 +85,9 @@ type Config struct {
 	// ServiceHost and ServicePort are where pods reach the API. Empty: the
 	// service "kubernetes" of the API.
 	ServiceHost, ServicePort string
+	// ChangeDetection is how changes of ConfigMaps and Secrets are found. Default:
+	// Watch.
+	ChangeDetection kubeletconfig.ResourceChangeDetectionStrategy
 	// AllowAPIReferences lets static pods refer to objects of the API.
 	AllowAPIReferences bool
 	// ManifestURL is whether there is a source "http": SetURLManifests will be

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/distribution/reference"
@@ -74,6 +75,22 @@ func (k *Kubelet) podNode() *podfiles.Node {
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
 	}
 	return n
+}
+
+// cacheAge is how old what is known of ConfigMaps and Secrets that are not watched
+// may become: a minute, and more where the controllers of a large cluster want it,
+// as upstream's kubelet takes their annotation.
+func (k *Kubelet) cacheAge() time.Duration {
+	const least = time.Minute
+	node := k.thisNode()
+	if node == nil {
+		return least
+	}
+	seconds, err := strconv.ParseUint(node.Annotations[v1.ObjectTTLAnnotationKey], 10, 31)
+	if err != nil {
+		return least // there is none
+	}
+	return max(least, time.Duration(seconds)*time.Second)
 }
 
 // errNotRegistered is returned by nodeUID before the API knows the node.

@@ -116,7 +116,10 @@ func (k *Kubelet) wireRuntime() {
 		Runtime: k.runtime, Cache: k.cache, Threshold: k.cfg.PLEGThreshold, Log: log.With("part", "pleg"), Registerer: k.cfg.Metrics,
 	})
 	k.wireCertificates()
-	objectsCfg := objects.Config{Client: k.cfg.Client, Certificates: k.certificates, Log: log.With("part", "objects")}
+	objectsCfg := objects.Config{
+		Client: k.cfg.Client, Certificates: k.certificates, Log: log.With("part", "objects"),
+		Strategy: k.cfg.ChangeDetection, Age: k.cacheAge,
+	}
 	if k.checkpoint != nil {
 		objectsCfg.Memory = k.checkpoint
 	}

@@ -109,27 +109,31 @@ func get[T runtime.Object](ctx context.Context, s *Store, ref podvolumes.Ref) (T
 }
 
 func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object, error) {
-	s.mu.Lock()
-	e := s.mu.entries[ref]
-	s.mu.Unlock()
-	if e == nil {
+	if s.asksEachTime(ref) {
 		return s.direct(ctx, ref)
 	}
-	patience, stop := s.patience(e)
+	s.mu.Lock()
+	e := s.mu.entries[ref]
+	if e == nil {
+		s.mu.Unlock()
+		return s.direct(ctx, ref)
+	}
+	known, born := e.known, e.born
+	s.mu.Unlock()
+	patience, stop := s.patience(known, born)
 	defer stop()
 	select {
-	case <-e.known:
+	case <-known:
 	case <-patience:
-		return s.remembered(ref, fmt.Errorf("the API server has not answered about %s yet", ref))
 	case <-e.stop:
 		return s.direct(ctx, ref)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the first answer about %s: %w", ref, context.Cause(ctx))
 	}
-	s.mu.Lock()
-	object, synced, err := e.object, e.synced, e.err
-	s.mu.Unlock()
+	object, synced, err := s.last(e)
 	switch {
+	case !synced && err == nil:
+		return s.remembered(ref, fmt.Errorf("the API server has not answered about %s yet", ref))
 	case !synced:
 		return s.remembered(ref, err)
 	case object == nil:
@@ -138,19 +142,34 @@ func (s *Store) lookup(ctx context.Context, ref podvolumes.Ref) (runtime.Object,
 	return object, nil
 }
 
-// direct returns what nobody holds, as the API server has it now. What an earlier run
-// kept serves where that does not answer.
+// last returns what was last seen of an object, if anything was, or why not.
+func (s *Store) last(e *entry) (object runtime.Object, synced bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.object, e.synced, e.err
+}
+
+// direct returns an object as the API server has it now. Where that does not
+// answer, what was last seen serves, or what an earlier run kept.
 func (s *Store) direct(ctx context.Context, ref podvolumes.Ref) (runtime.Object, error) {
+	s.mu.Lock()
+	e := s.mu.entries[ref]
+	s.mu.Unlock()
 	if s.cfg.Memory != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Patience)
 		defer cancel()
 	}
 	object, err := s.client(ref).get(ctx)
-	if err != nil {
-		return s.remembered(ref, err)
+	if err == nil {
+		return object, nil
 	}
-	return object, nil
+	if e != nil && silent(err) {
+		if object, synced, _ := s.last(e); synced && object != nil {
+			return object, nil
+		}
+	}
+	return s.remembered(ref, err)
 }
 
 // GetServiceAccount returns a ServiceAccount as the API server has it now.

@@ -36,18 +36,18 @@ func silent(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
 
-// patience returns a channel that tells when to stop waiting for the first answer
-// about an object, never where nothing else could serve.
-func (s *Store) patience(e *entry) (over <-chan time.Time, stop func()) {
+// patience returns a channel that tells when to stop waiting for the answer that
+// known tells of and that was wanted then, never where nothing else could serve.
+func (s *Store) patience(known <-chan struct{}, then time.Time) (over <-chan time.Time, stop func()) {
 	if s.cfg.Memory == nil {
 		return nil, func() {}
 	}
 	select {
-	case <-e.known:
+	case <-known:
 		return nil, func() {} // or that would be one of two things to choose from
 	default:
 	}
-	timer := time.NewTimer(s.cfg.Patience - time.Since(e.born))
+	timer := time.NewTimer(s.cfg.Patience - time.Since(then))
 	return timer.C, func() { timer.Stop() }
 }
 

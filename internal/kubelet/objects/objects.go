@@ -8,6 +8,9 @@
 // kept and renewed. The services, which pods find in their environment, are
 // watched all together from the first read on.
 //
+// ConfigMaps and Secrets may be read from time to time instead of watched, as a
+// Config's Strategy says.
+//
 // While the API server has not answered since the start, and does not, a Config's
 // Memory serves: what an earlier run kept.
 //
@@ -28,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
@@ -39,6 +43,14 @@ type Config struct {
 	Client kubernetes.Interface
 	Log    *slog.Logger
 
+	// Strategy is how changes of ConfigMaps and Secrets are found: by a watch, or by
+	// reading them again, once they are older than Age and whenever one more pod
+	// holds them ("Cache"); "Get" has every read ask the API server, too. Default:
+	// Watch.
+	Strategy kubeletconfig.ResourceChangeDetectionStrategy
+	// Age is how old what is not watched may become. Called from any goroutine. Default:
+	// a minute.
+	Age func() time.Duration
 	// Poll is how often an object is read that may be read but not watched, as
 	// claims may be by a node of a cluster. Default 5 s.
 	Poll time.Duration
@@ -59,6 +71,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Strategy = cmp.Or(c.Strategy, kubeletconfig.WatchChangeDetectionStrategy)
+	if c.Age == nil {
+		c.Age = func() time.Duration { return time.Minute }
+	}
 	c.Poll = cmp.Or(c.Poll, 5*time.Second)
 	c.MaxRetry = cmp.Or(c.MaxRetry, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 2*time.Second)
@@ -81,13 +97,16 @@ type Store struct {
 	}
 }
 
-// An entry is one object that somebody holds. The fields below stop are guarded
+// An entry is one object that somebody holds. The fields below again are guarded
 // by the store's lock.
 type entry struct {
 	ref   podvolumes.Ref
 	stop  chan struct{} // closed when nobody holds the object any more
-	known chan struct{} // closed at the first answer, good or bad
-	born  time.Time
+	again wake.Bell     // it is to be read again now; not heard by a watch
+
+	known chan struct{} // closed at the first answer, good or bad, that was asked for after born
+	born  time.Time     // when it was made, or wanted again
+	asked bool          // what is being asked was begun after born
 
 	cancel  context.CancelFunc // ends the watch; nil: none runs yet
 	holders map[types.UID]bool
@@ -210,10 +229,15 @@ func (s *Store) holdLocked(uid types.UID, ref podvolumes.Ref) {
 	s.mu.held[uid][ref] = true
 	e := s.mu.entries[ref]
 	if e == nil {
-		e = &entry{ref: ref, stop: make(chan struct{}), known: make(chan struct{}), born: time.Now(), holders: map[types.UID]bool{}}
+		e = &entry{
+			ref: ref, stop: make(chan struct{}), again: wake.NewBell(), known: make(chan struct{}), born: time.Now(),
+			asked: true, holders: map[types.UID]bool{},
+		}
 		s.mu.entries[ref] = e
 		s.mu.pending = append(s.mu.pending, e)
 		s.wake.Ring()
+	} else if s.rereads(ref) && !immutable(e.object) {
+		e.wantAgainLocked()
 	}
 	e.holders[uid] = true
 }
@@ -269,7 +293,11 @@ func (s *Store) unseen(e *entry, err error) {
 	s.settleLocked(e)
 }
 
+// settleLocked ends the waiting for an answer, unless it was asked for too early.
 func (s *Store) settleLocked(e *entry) {
+	if !e.asked {
+		return
+	}
 	select {
 	case <-e.known:
 	default:

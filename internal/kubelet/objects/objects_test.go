@@ -39,7 +39,10 @@ type world struct {
 }
 
 // run runs body with a running Store in a bubble of fake time.
-func run(t *testing.T, body func(t *testing.T, w *world)) {
+func run(t *testing.T, body func(t *testing.T, w *world)) { runWith(t, Config{}, body) }
+
+// runWith is run with a Store that is configured so, beside client and log.
+func runWith(t *testing.T, cfg Config, body func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, api: fake.NewClientset(), calls: map[string]int{}}
 		w.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -50,7 +53,8 @@ func run(t *testing.T, body func(t *testing.T, w *world)) {
 			err := w.count(action)
 			return err != nil, nil, err
 		})
-		w.store = New(Config{Client: w.api, Log: slog.New(slog.DiscardHandler)})
+		cfg.Client, cfg.Log = w.api, slog.New(slog.DiscardHandler)
+		w.store = New(cfg)
 		w.store.Subscribe(func(uid types.UID) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

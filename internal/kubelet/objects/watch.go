@@ -24,7 +24,7 @@ const firstRetry = 200 * time.Millisecond
 var errFixed = errors.New("immutable")
 
 // watch follows one object until nobody holds it or ctx is done: a list, then a
-// watch from there, again when it breaks. It is client-go's reflector for one
+// watch from there, again when it breaks; or one read after the other. It is client-go's reflector for one
 // object, without its store and its second and third goroutine.
 func (s *Store) watch(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -39,7 +39,7 @@ func (s *Store) watch(ctx context.Context, e *entry) {
 	log := s.cfg.Log.With("object", e.ref.String())
 	pause, failing := firstRetry, false
 	for ctx.Err() == nil {
-		err := s.follow(ctx, e)
+		err := s.learn(ctx, e)
 		switch {
 		case errors.Is(err, errFixed), ctx.Err() != nil:
 			return
@@ -53,7 +53,7 @@ func (s *Store) watch(ctx context.Context, e *entry) {
 		s.unseen(e, err)
 		if !failing {
 			failing = true
-			log.Warn("object cannot be watched; using what was last seen", "err", err)
+			log.Warn("object cannot be followed; using what was last seen", "err", err)
 		}
 		if !retry.Sleep(ctx, pause) {
 			return
