@@ -3,7 +3,13 @@ package cri
 import (
 	"context"
 	"fmt"
+	"syscall"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -12,9 +18,68 @@ import (
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	ctx, cancel := r.deadline(ctx)
 	defer cancel()
-	_, err := r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	remove := func() error {
+		_, err := r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+		return err
+	}
+	err := remove()
+	if status.Code(err) == codes.FailedPrecondition && r.deleteTask(ctx, id) == nil {
+		err = remove()
+	}
 	if err := gone(translate(err)); err != nil {
 		return fmt.Errorf("remove container %q: %w", id, err)
 	}
 	return nil
 }
+
+// containerd's own service of tasks, on the socket of its CRI, and the namespace
+// in which its CRI keeps them.
+const (
+	methodKill   = "/containerd.services.tasks.v1.Tasks/Kill"
+	methodDelete = "/containerd.services.tasks.v1.Tasks/Delete"
+	taskSpace    = "k8s.io"
+)
+
+// deleteTask removes the task of a container that containerd's CRI knows as one
+// that does not run. A start that is called off at the wrong moment, as the agent
+// dies, leaves such a task, made and not begun, and neither the container nor its
+// sandbox can be removed before it. No call of CRI gets rid of it.
+func (r *Runtime) deleteTask(ctx context.Context, id string) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", taskSpace)
+	task := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
+	kill := protowire.AppendVarint(protowire.AppendTag(task[:len(task):len(task)], 3, protowire.VarintType), uint64(syscall.SIGKILL))
+	var answer []byte
+	if err := r.conn.Invoke(ctx, methodKill, kill, &answer, grpc.ForceCodec(encoded{})); err != nil {
+		return translate(err)
+	}
+	return settle(ctx, func(ctx context.Context) (bool, error) {
+		err := r.conn.Invoke(ctx, methodDelete, task, &answer, grpc.ForceCodec(encoded{}))
+		if status.Code(err) == codes.FailedPrecondition { // its process has not ended yet
+			return true, nil
+		}
+		return false, gone(translate(err))
+	})
+}
+
+// encoded takes messages that are encoded already. Two small ones are not worth
+// the module that has them.
+type encoded struct{}
+
+func (encoded) Marshal(v any) ([]byte, error) {
+	data, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("message of type %T is not encoded", v)
+	}
+	return data, nil
+}
+
+func (encoded) Unmarshal(data []byte, v any) error {
+	into, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("no bytes to put a message in: %T", v)
+	}
+	*into = append([]byte(nil), data...)
+	return nil
+}
+
+func (encoded) Name() string { return "proto" }

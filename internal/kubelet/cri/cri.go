@@ -71,6 +71,7 @@ type Runtime struct {
 	log     *slog.Logger
 	timeout time.Duration
 	pull    time.Duration
+	conn    *grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 }
@@ -82,6 +83,7 @@ func New(conn *grpc.ClientConn, cfg Config) *Runtime {
 		log:     cfg.Log,
 		timeout: cfg.Timeout,
 		pull:    cfg.ImageTimeout,
+		conn:    conn,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		images:  runtimeapi.NewImageServiceClient(conn),
 	}

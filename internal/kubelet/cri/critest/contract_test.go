@@ -59,6 +59,7 @@ func contract(t *testing.T, s subject) {
 		{"network", testNetwork},
 		{"log", testLog},
 		{"forced removal", testForcedRemoval},
+		{"start called off", testStartCalledOff},
 		{"images", testImages},
 		{"images in use", testImagesInUse},
 		{"events", testEvents},
@@ -533,5 +534,26 @@ func testForcedRemoval(t *testing.T, s subject) {
 	}
 	if got := p.inspect(); len(got.Containers)+len(got.Sandboxes) != 0 {
 		t.Errorf("left: %+v (%s)", got, second)
+	}
+}
+
+// testStartCalledOff calls starts off at every moment: the container can be
+// removed nevertheless, as soon as the runtime has given up the start.
+func testStartCalledOff(t *testing.T, s subject) {
+	p := newPod(t, s)
+	for i := range uint32(100) {
+		id := p.create("runs", func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = i })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*600*time.Microsecond)
+		_ = s.StartContainer(ctx, id) // either is well
+		cancel()
+		var err error
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if err = s.RemoveContainer(t.Context(), id); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatalf("start called off after %v: %v", time.Duration(i)*600*time.Microsecond, err)
+		}
 	}
 }
