@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"google.golang.org/grpc"
@@ -47,7 +48,7 @@ const (
 func (r *Runtime) deleteTask(ctx context.Context, id string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", taskSpace)
 	task := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
-	kill := protowire.AppendVarint(protowire.AppendTag(task[:len(task):len(task)], 3, protowire.VarintType), uint64(syscall.SIGKILL))
+	kill := protowire.AppendVarint(protowire.AppendTag(slices.Clone(task), 3, protowire.VarintType), uint64(syscall.SIGKILL))
 	var answer []byte
 	if err := r.conn.Invoke(ctx, methodKill, kill, &answer, grpc.ForceCodec(encoded{})); err != nil {
 		return translate(err)
