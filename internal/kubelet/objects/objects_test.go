@@ -33,7 +33,8 @@ type world struct {
 	store *Store
 
 	mu      sync.Mutex
-	down    error // what every request answers, if not nil
+	down    error                 // what every request answers, if not nil
+	once    func() runtime.Object // answers the next read, if not nil
 	calls   map[string]int
 	changed []types.UID
 }
@@ -47,6 +48,9 @@ func runWith(t *testing.T, cfg Config, body func(t *testing.T, w *world)) {
 		w := &world{t: t, api: fake.NewClientset(), calls: map[string]int{}}
 		w.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			err := w.count(action)
+			if answer := w.takeOnce(action.GetVerb()); answer != nil {
+				return true, answer(), err
+			}
 			return err != nil, nil, err
 		})
 		w.api.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -76,6 +80,24 @@ func (w *world) count(action clienttesting.Action) error {
 	defer w.mu.Unlock()
 	w.calls[action.GetVerb()+" "+action.GetResource().Resource]++
 	return w.down
+}
+
+// answerOnce has the next read answered by answer, which may take its time.
+func (w *world) answerOnce(answer func() runtime.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.once = answer
+}
+
+func (w *world) takeOnce(verb string) func() runtime.Object {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if verb != "get" {
+		return nil
+	}
+	answer := w.once
+	w.once = nil
+	return answer
 }
 
 func (w *world) fail(err error) {

@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -81,16 +80,18 @@ func TestCacheAsksAfterHold(t *testing.T) {
 		w.wantValue("cm", "1")
 		w.put("cm", "2", false)
 		slow := make(chan struct{})
-		answers := 0
-		w.api.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-			answers++
-			if answers > 1 {
-				return false, nil, nil
+		state := func(value string) *v1.ConfigMap {
+			return &v1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cm", UID: "cm", ResourceVersion: value}, Data: map[string]string{"k": value},
 			}
+		}
+		w.answerOnce(func() runtime.Object {
 			<-slow
-			return true, &v1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cm", UID: "cm", ResourceVersion: "1"}, Data: map[string]string{"k": "1"},
-			}, nil
+			w.answerOnce(func() runtime.Object {
+				time.Sleep(time.Millisecond) // who takes the first answer has it by then
+				return state("2")
+			})
+			return state("1")
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait() // the slow answer is under way
