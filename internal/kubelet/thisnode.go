@@ -81,16 +81,19 @@ func (k *Kubelet) podNode() *podfiles.Node {
 // may become: a minute, and more where the controllers of a large cluster want it,
 // as upstream's kubelet takes their annotation.
 func (k *Kubelet) cacheAge() time.Duration {
-	const least = time.Minute
-	node := k.thisNode()
-	if node == nil {
-		return least
+	if node := k.thisNode(); node != nil {
+		return objectAge(node.Annotations[v1.ObjectTTLAnnotationKey])
 	}
-	seconds, err := strconv.ParseUint(node.Annotations[v1.ObjectTTLAnnotationKey], 10, 31)
+	return objectAge("")
+}
+
+// objectAge is the age that an annotation asks for, in seconds, at least a minute.
+func objectAge(annotation string) time.Duration {
+	seconds, err := strconv.ParseUint(annotation, 10, 31)
 	if err != nil {
-		return least // there is none
+		return time.Minute // there is none
 	}
-	return max(least, time.Duration(seconds)*time.Second)
+	return max(time.Minute, time.Duration(seconds)*time.Second)
 }
 
 // errNotRegistered is returned by nodeUID before the API knows the node.

@@ -61,6 +61,8 @@ func inForce(cfg Config, in *instance.Instance, endpoint string, port int) (*kub
 		ContainerLogMaxWorkers:      new(int32(logs.Workers)),
 		ContainerLogMonitorInterval: &metav1.Duration{Duration: logs.Interval},
 
+		ConfigMapAndSecretChangeDetectionStrategy: kubeletconfig.WatchChangeDetectionStrategy,
+
 		VolumeStatsAggPeriod:             metav1.Duration{Duration: time.Minute},
 		EvictionPressureTransitionPeriod: metav1.Duration{Duration: eviction.DefaultTransitionPeriod},
 		PodPidsLimit:                     new(int64(-1)),

@@ -115,6 +115,10 @@ type KubeletSettings struct {
 	// a priority and of those up to the next in the list, which come after them.
 	ShutdownGracePeriodByPodPriority []kubeletconfig.ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 
+	// ConfigMapAndSecretChangeDetectionStrategy is how changes of ConfigMaps and
+	// Secrets are found: Watch, Cache or Get. Default Watch.
+	ConfigMapAndSecretChangeDetectionStrategy kubeletconfig.ResourceChangeDetectionStrategy `json:"configMapAndSecretChangeDetectionStrategy,omitempty"`
+
 	// VolumeStatsAggPeriod is the time from one measurement of what a volume takes to
 	// the next. Default 1m, which 0 is too; negative: volumes are measured only for
 	// limits of pods, and when the disk is low.
@@ -200,6 +204,11 @@ func (k *KubeletSettings) validate() []error {
 	}
 	if f := k.RuntimeRequestTimeout.Duration; f != 0 && f < time.Second {
 		wrong("runtimeRequestTimeout", "%v is too short for any start of a container: at least 1s", f)
+	}
+	switch k.ConfigMapAndSecretChangeDetectionStrategy {
+	case "", kubeletconfig.WatchChangeDetectionStrategy, kubeletconfig.TTLCacheChangeDetectionStrategy, kubeletconfig.GetChangeDetectionStrategy:
+	default:
+		wrong("configMapAndSecretChangeDetectionStrategy", "%q is not known: Watch, Cache or Get", k.ConfigMapAndSecretChangeDetectionStrategy)
 	}
 	images := k.imageGC()
 	for field, percent := range map[string]int{

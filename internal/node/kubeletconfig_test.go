@@ -44,6 +44,7 @@ func TestKubeletSettings(t *testing.T) {
   containerLogMonitorInterval: 5s
   shutdownGracePeriod: 30s
   shutdownGracePeriodCriticalPods: 10s
+  configMapAndSecretChangeDetectionStrategy: Cache
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +57,9 @@ func TestKubeletSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(got.shutdownPeriods(), nodeshutdown.Periods(30*time.Second, 10*time.Second)); diff != "" {
 		t.Error(diff)
+	}
+	if got.ConfigMapAndSecretChangeDetectionStrategy != "Cache" {
+		t.Errorf("configMapAndSecretChangeDetectionStrategy: got %q", got.ConfigMapAndSecretChangeDetectionStrategy)
 	}
 	if got.FileCheckFrequency.Duration != 5*time.Second {
 		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
@@ -191,6 +195,7 @@ func TestKubeletSettingsValidated(t *testing.T) {
 		"list without policy":  {"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist is only for"},
 		"no pause":             {"crashLoopBackOff: {maxContainerRestartPeriod: 10ms}", "crashLoopBackOff.maxContainerRestartPeriod 10ms must be 1s to 300s"},
 		"no time for a start":  {"runtimeRequestTimeout: 10ms", "runtimeRequestTimeout 10ms is too short"},
+		"no such strategy":     {"configMapAndSecretChangeDetectionStrategy: Poll", `configMapAndSecretChangeDetectionStrategy "Poll" is not known`},
 		"critical is more":     {"shutdownGracePeriodCriticalPods: 5s", "shutdownGracePeriodCriticalPods (5s) is a part of shutdownGracePeriod (0s)"},
 		"no time to end":       {"shutdownGracePeriod: 10ms", "shutdownGracePeriod 10ms must be 0, or 1s or more"},
 		"both ways": {

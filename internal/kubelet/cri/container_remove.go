@@ -24,8 +24,13 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 		return err
 	}
 	err := remove()
-	if status.Code(err) == codes.FailedPrecondition && r.deleteTask(ctx, id) == nil {
-		err = remove()
+	if status.Code(err) == codes.FailedPrecondition {
+		switch errTask := r.deleteTask(ctx, id); {
+		case errTask == nil:
+			err = remove()
+		case status.Code(errTask) != codes.Unimplemented: // it is containerd
+			return fmt.Errorf("remove container %q: %w; delete its task: %w", id, translate(err), translate(errTask))
+		}
 	}
 	if err := gone(translate(err)); err != nil {
 		return fmt.Errorf("remove container %q: %w", id, err)
@@ -44,26 +49,33 @@ const (
 // deleteTask removes the task of a container that containerd's CRI knows as one
 // that does not run. A start that is called off at the wrong moment, as the agent
 // dies, leaves such a task, made and not begun, and neither the container nor its
-// sandbox can be removed before it. No call of CRI gets rid of it.
+// sandbox can be removed before it. No call of CRI gets rid of it. The error is
+// gRPC's: Unimplemented if the runtime is not containerd.
 func (r *Runtime) deleteTask(ctx context.Context, id string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", taskSpace)
 	task := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
 	kill := protowire.AppendVarint(protowire.AppendTag(slices.Clone(task), 3, protowire.VarintType), uint64(syscall.SIGKILL))
-	var answer []byte
-	if err := r.conn.Invoke(ctx, methodKill, kill, &answer, grpc.ForceCodec(encoded{})); err != nil {
-		return translate(err)
+	call := func(ctx context.Context, method string, request []byte) error {
+		err := r.conn.Invoke(ctx, method, request, nil, grpc.ForceCodec(encoded{}))
+		if status.Code(err) == codes.NotFound { // gone
+			return nil
+		}
+		return err
+	}
+	if err := call(ctx, methodKill, kill); err != nil {
+		return err
 	}
 	return settle(ctx, func(ctx context.Context) (bool, error) {
-		err := r.conn.Invoke(ctx, methodDelete, task, &answer, grpc.ForceCodec(encoded{}))
+		err := call(ctx, methodDelete, task)
 		if status.Code(err) == codes.FailedPrecondition { // its process has not ended yet
 			return true, nil
 		}
-		return false, gone(translate(err))
+		return false, err
 	})
 }
 
-// encoded takes messages that are encoded already. Two small ones are not worth
-// the module that has them.
+// encoded takes requests that are encoded already, and looks at no answer. Two small
+// messages are not worth the module that has them.
 type encoded struct{}
 
 func (encoded) Marshal(v any) ([]byte, error) {
@@ -74,13 +86,6 @@ func (encoded) Marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-func (encoded) Unmarshal(data []byte, v any) error {
-	into, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("no bytes to put a message in: %T", v)
-	}
-	*into = append([]byte(nil), data...)
-	return nil
-}
+func (encoded) Unmarshal([]byte, any) error { return nil }
 
 func (encoded) Name() string { return "proto" }

@@ -1,6 +1,9 @@
 // Package cri talks to a container runtime over CRI v1 and translates what it
 // says into package observed. One file holds one verb.
 //
+// There is one thing that CRI cannot do: the task that containerd keeps of a start
+// that was called off is removed by containerd's own API, on the same socket.
+//
 // It keeps no state and decides nothing: every method is one question or one
 // command (Pods and Inspect are a few questions), each with a deadline of its
 // own beside its context's. All methods may be called from any goroutine.

@@ -24,8 +24,9 @@ const firstRetry = 200 * time.Millisecond
 var errFixed = errors.New("immutable")
 
 // watch follows one object until nobody holds it or ctx is done: a list, then a
-// watch from there, again when it breaks; or one read after the other. It is client-go's reflector for one
-// object, without its store and its second and third goroutine.
+// watch from there, again when it breaks; or one read after the other. It is
+// client-go's reflector for one object, without its store and its second and third
+// goroutine.
 func (s *Store) watch(ctx context.Context, e *entry) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -541,9 +541,10 @@ func testForcedRemoval(t *testing.T, s subject) {
 // removed nevertheless, as soon as the runtime has given up the start.
 func testStartCalledOff(t *testing.T, s subject) {
 	p := newPod(t, s)
-	for i := range uint32(100) {
+	for i := range uint32(60) {
 		id := p.create("runs", func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = i })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*600*time.Microsecond)
+		after := time.Duration(i) * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), after)
 		_ = s.StartContainer(ctx, id) // either is well
 		cancel()
 		var err error
@@ -553,7 +554,7 @@ func testStartCalledOff(t *testing.T, s subject) {
 			}
 		}
 		if err != nil {
-			t.Fatalf("start called off after %v: %v", time.Duration(i)*600*time.Microsecond, err)
+			t.Fatalf("start called off after %v: %v", after, err)
 		}
 	}
 }
