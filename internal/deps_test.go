@@ -38,6 +38,7 @@ var kinds = map[string]string{
 	"internal/node/controlserver":     "stage",
 	"internal/node/heapkeeper":        "stage",
 	"internal/node/servicemanager":    "stage",
+	"internal/kubeletconfig":          "leaf",
 	"internal/kubelet":                "root",
 	"internal/kubelet/allocation":     "leaf",
 	"internal/kubelet/checkpoint":     "adapter",

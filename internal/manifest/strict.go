@@ -215,6 +215,8 @@ func (c *checker) special(v *value, t reflect.Type, path string) {
 		c.wrong(v, path, "a number or text", "such as 80 or \"http\"")
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
 		c.wrong(v, path, "a time", "such as 2026-01-02T15:04:05Z")
+	case reflect.TypeFor[metav1.Duration]():
+		c.wrong(v, path, "a length of time", "such as 30s or 1m30s, with its unit")
 	default:
 		c.wrong(v, path, "a "+t.Name(), "")
 	}
