@@ -51,6 +51,7 @@ var kinds = map[string]string{
 	"internal/kubelet/csi":            "adapter",
 	"internal/kubelet/csinode":        "stage",
 	"internal/kubelet/pluginregistry": "stage",
+	"internal/kubelet/podresources":   "stage",
 	"internal/kubelet/eviction":       "stage",
 	"internal/kubelet/imagegc":        "stage",
 	"internal/kubelet/imagerights":    "leaf",

@@ -39,6 +39,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcertificate"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podcgroup"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podfolder"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/podresources"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsource"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podstatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
@@ -188,6 +189,7 @@ type Kubelet struct {
 	csiNode   *csinode.Publisher
 
 	certificates *podcertificate.Manager
+	podResources *podresources.Server
 
 	volumeStats *volumestats.Analyzer
 	stats       *stats.Collector
@@ -243,6 +245,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("static pods of a URL", k.fromURL.Run)
 	parts.Add("API pods", k.api.Run)
 	parts.Add("server", k.server.Run)
+	parts.Add("pod resources", k.podResources.Run)
 	return parts.Run(ctx)
 }
 

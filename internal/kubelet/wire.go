@@ -69,6 +69,7 @@ func (k *Kubelet) wire() error {
 	k.wireEviction()
 	k.wireSources()
 	k.wireServer()
+	k.wirePodResources()
 	return nil
 }
 
