@@ -60,8 +60,8 @@ func (noVolumes) SubPath(context.Context, podvolumes.SubPath) (string, error) {
 
 type noCgroups struct{}
 
-func (noCgroups) Ensure(*v1.Pod) (string, error) { return "", nil }
-func (noCgroups) Remove(types.UID) error         { return nil }
+func (noCgroups) Ensure(*v1.Pod) (string, error)       { return "", nil }
+func (noCgroups) End(context.Context, types.UID) error { return nil }
 
 type noObjects struct{}
 

@@ -120,3 +120,26 @@ func Dial(endpoint string) (*grpc.ClientConn, error) {
 func (r *Runtime) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, r.timeout)
 }
+
+// afterthought is how long a call that makes a process goes on after its caller has
+// given up.
+const afterthought = 10 * time.Second
+
+// throughout bounds a call that makes a process by limit, and keeps the end of ctx
+// from it for a while: containerd leaves processes and tasks behind that it does not
+// know any more where such a call is broken off, and most last less than a second.
+// What was made is found and ended as the rest of its pod is.
+func throughout(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-call.Done():
+		case <-time.After(afterthought):
+			cancel()
+		}
+	})
+	return call, func() {
+		stop()
+		cancel()
+	}
+}

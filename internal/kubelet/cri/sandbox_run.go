@@ -20,9 +20,10 @@ const noHandler = "the RuntimeClass names a handler that this node's runtime has
 
 // RunSandbox creates and starts a sandbox with the runtime's handler of that
 // name, empty for its default, and returns its ID. It takes up to twice the
-// timeout, since the network is set up in it.
+// timeout, since the network is set up in it. The end of ctx does not break it off
+// within its first seconds.
 func (r *Runtime) RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*r.timeout)
+	ctx, cancel := throughout(ctx, 2*r.timeout)
 	defer cancel()
 	got, err := r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {

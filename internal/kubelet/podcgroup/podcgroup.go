@@ -16,6 +16,7 @@
 package podcgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +24,9 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -36,8 +39,8 @@ const (
 	podPrefix       = "pod"
 )
 
-// ErrBusy is returned by Remove and RemoveAll when a group still holds
-// processes. The caller tries again later.
+// ErrBusy is returned by End and RemoveAll when a group still holds processes. The
+// caller tries again later.
 var ErrBusy = errors.New("cgroup is busy")
 
 // Config says where the groups are and what bounds them.
@@ -126,10 +129,56 @@ func (m *Manager) Group(pod *v1.Pod) string {
 // AllPods returns the path of the group of all pods.
 func (m *Manager) AllPods() string { return m.podsGroup() }
 
-// Remove removes the groups of a pod, whatever its class, with the empty
-// groups below. A pod without groups is no error; a group with processes gives
-// ErrBusy and the rest is removed.
-func (m *Manager) Remove(uid types.UID) error {
+// End removes the groups of a pod whose containers are gone, whatever its class,
+// and first kills what still runs in them: a start that broke off can leave a
+// process that no runtime knows, and upstream's kubelet kills such ones here, too.
+// A pod without groups is no error. What has not died when ctx ends gives ErrBusy,
+// and the rest is removed.
+func (m *Manager) End(ctx context.Context, uid types.UID) error {
+	for told := false; ; {
+		err := m.remove(uid)
+		if !errors.Is(err, ErrBusy) {
+			return err
+		}
+		killed, errKill := m.kill(uid)
+		if errKill != nil {
+			return errors.Join(err, errKill)
+		}
+		if len(killed) > 0 && !told {
+			told = true
+			m.cfg.Log.Warn("Processes that no container had were killed", "podUID", uid, "pid", killed)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// lookAgain is how long a killed process is given before its group is looked at anew.
+const lookAgain = 10 * time.Millisecond
+
+// kill kills the processes of a pod's groups and returns them.
+func (m *Manager) kill(uid types.UID) ([]int, error) {
+	var found []int
+	for _, parent := range m.classGroups() {
+		pids, err := m.tree.processes(path.Join(parent, podPrefix+string(uid)))
+		if err != nil {
+			return nil, fmt.Errorf("find processes of pod %s: %w", uid, err)
+		}
+		found = append(found, pids...)
+	}
+	for _, pid := range found {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("kill process %d of pod %s: %w", pid, uid, err)
+		}
+	}
+	return found, nil
+}
+
+// remove removes the groups of a pod with the empty groups below.
+func (m *Manager) remove(uid types.UID) error {
 	if err := validUID(uid); err != nil {
 		return err
 	}
@@ -182,7 +231,7 @@ func (m *Manager) Sweep(known func(types.UID) bool) error {
 		if known(uid) {
 			continue
 		}
-		switch err := m.Remove(uid); {
+		switch err := m.remove(uid); {
 		case errors.Is(err, ErrBusy):
 		case err != nil:
 			errs = append(errs, err)

@@ -1,7 +1,6 @@
 package podcgroup
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,8 +180,8 @@ func TestRefusesOtherFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, uid := range []types.UID{"", "../x", "a/b", ".."} {
-		if err := m.Remove(uid); err == nil {
-			t.Errorf("Remove(%q) = nil, want an error", uid)
+		if err := m.End(t.Context(), uid); err == nil {
+			t.Errorf("End(%q) = nil, want an error", uid)
 		}
 		if _, err := m.Ensure(podWith(string(uid))); err == nil {
 			t.Errorf("Ensure(%q) = nil, want an error", uid)
@@ -252,14 +251,15 @@ func TestRealHierarchies(t *testing.T) {
 	}
 
 	process := sleepIn(t, m, "/kubepods/podg")
-	if err := m.Remove("g"); !errors.Is(err, ErrBusy) {
-		t.Errorf("Remove with a process = %v, want ErrBusy", err)
-	}
-	process()
+	died := make(chan error, 1)
+	go func() { died <- process.Wait() }()
 	for _, uid := range []types.UID{"g", "b1", "never-was"} {
-		if err := m.Remove(uid); err != nil {
-			t.Errorf("Remove(%s): %v", uid, err)
+		if err := m.End(t.Context(), uid); err != nil {
+			t.Errorf("End(%s): %v", uid, err)
 		}
+	}
+	if err := <-died; err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the process of pod g ended with %v, want it killed", err)
 	}
 	uids, err = m.List()
 	if err != nil {
@@ -267,7 +267,7 @@ func TestRealHierarchies(t *testing.T) {
 	}
 	slices.Sort(uids)
 	if diff := cmp.Diff([]types.UID{"b2", "e"}, uids); diff != "" {
-		t.Errorf("List after Remove (-want +got):\n%s", diff)
+		t.Errorf("List after End (-want +got):\n%s", diff)
 	}
 
 	if _, err := m.Ensure(podWith("g2", guaranteed)); err != nil {
@@ -289,13 +289,12 @@ func TestRealHierarchies(t *testing.T) {
 		}
 	}
 	sweep("e", "g2")
-	process()
+	end(t, process)
 	sweep("e")
 }
 
-// sleepIn puts a process into a group of each hierarchy that has it; the
-// returned function ends the process and waits.
-func sleepIn(t *testing.T, m *Manager, group string) func() {
+// sleepIn puts a process into a group of each hierarchy that has it.
+func sleepIn(t *testing.T, m *Manager, group string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -318,10 +317,14 @@ func sleepIn(t *testing.T, m *Manager, group string) func() {
 			t.Fatal(err)
 		}
 	}
-	return func() {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // ended by the signal
+	return cmd
+}
+
+// end kills a process and waits for its end.
+func end(t *testing.T, process *exec.Cmd) {
+	t.Helper()
+	if err := process.Process.Kill(); err != nil {
+		t.Fatal(err)
 	}
+	_ = process.Wait() // ended by the signal
 }

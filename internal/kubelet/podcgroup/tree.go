@@ -285,6 +285,36 @@ func removeDir(dir string) error {
 	return nil
 }
 
+// processes returns the processes in a group and the groups below it, each once and
+// in order. Those of another PID namespace, which have no number here, are left out.
+func (t tree) processes(group string) ([]int, error) {
+	var pids []int
+	for _, mount := range t.mounts() {
+		err := filepath.WalkDir(filepath.Join(mount, group), func(name string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) { // gone, whole or meanwhile
+				return nil
+			} else if err != nil || entry.Name() != "cgroup.procs" {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+				return err
+			}
+			for line := range strings.FieldsSeq(string(data)) {
+				if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
 // children returns the names of the groups directly below a group, in any
 // hierarchy, with repetitions.
 func (t tree) children(group string) ([]string, error) {

@@ -101,9 +101,9 @@ func TestRealUsage(t *testing.T) {
 	if _, processes, err := m.Usage("e"); err != nil || processes != 0 {
 		t.Errorf("%d processes in an empty group, %v", processes, err)
 	}
-	stop := sleepIn(t, m, "/kubepods/besteffort/pode")
+	process := sleepIn(t, m, "/kubepods/besteffort/pode")
 	memory, processes, err := m.Usage("e")
-	stop()
+	end(t, process)
 	if err != nil || processes != 1 {
 		t.Errorf("%d processes, %v; want 1", processes, err)
 	}

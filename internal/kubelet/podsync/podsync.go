@@ -101,7 +101,8 @@ type statuses interface {
 type cgroups interface {
 	// Ensure returns the pod's cgroup as the runtime names it, with the pod's limits.
 	Ensure(pod *v1.Pod) (parent string, err error)
-	Remove(uid types.UID) error
+	// End removes the cgroups of a pod whose containers are gone, with what still runs there.
+	End(ctx context.Context, uid types.UID) error
 }
 
 // objects reads what pods refer to. A missing object is an error that

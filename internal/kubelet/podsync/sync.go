@@ -198,6 +198,10 @@ func (s *Syncer) SyncOrphan(ctx context.Context, orphan observed.Pod) error {
 	return nil
 }
 
+// killWait is how long a killed process may take to die. One that waits for a dead
+// disk takes longer, and the step is tried again.
+const killWait = 5 * time.Second
+
 // release unmounts a pod's volumes and removes its cgroup.
 func (s *Syncer) release(ctx context.Context, uid types.UID) error {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.MountWait)
@@ -205,7 +209,9 @@ func (s *Syncer) release(ctx context.Context, uid types.UID) error {
 	if err := s.cfg.Volumes.Unmount(limited, uid); err != nil {
 		return fmt.Errorf("unmount volumes: %w", err)
 	}
-	if err := s.cfg.Cgroups.Remove(uid); err != nil {
+	limited, cancel = context.WithTimeout(ctx, killWait)
+	defer cancel()
+	if err := s.cfg.Cgroups.End(limited, uid); err != nil {
 		return fmt.Errorf("remove cgroup: %w", err)
 	}
 	return nil

@@ -170,7 +170,7 @@ func (c *worldCgroups) Ensure(pod *v1.Pod) (string, error) {
 	return "/kubepods/pod" + string(pod.UID), nil
 }
 
-func (c *worldCgroups) Remove(types.UID) error {
+func (c *worldCgroups) End(context.Context, types.UID) error {
 	(*world)(c).note("remove cgroup")
 	return nil
 }

@@ -99,12 +99,13 @@ func startContainerd(t *testing.T, name, bin, extra string) subject {
 	cgroup := "/holdfast-contract-" + name
 	t.Cleanup(func() { removeTraces(t, state, bridge, cgroup) })
 	runDaemon(t, bin, root)
-	conn, err := cri.Dial("unix://" + socket)
+	endpoint := "unix://" + socket
+	conn, err := cri.Dial(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	s := subject{Runtime: cri.New(conn, cri.Config{}), cgroupParent: cgroup, pause: pauseImage}
+	s := subject{Runtime: cri.New(conn, cri.Config{}), endpoint: endpoint, cgroupParent: cgroup, pause: pauseImage}
 	awaitReady(t, s)
 	importImages(t, filepath.Join(bin, "ctr"), socket, extra)
 	t.Cleanup(func() { removePods(t, s) })

@@ -25,6 +25,7 @@ const demoImage = "holdfast.local/contract-demo:v1"
 // A subject is a runtime under test.
 type subject struct {
 	*cri.Runtime
+	endpoint     string // its socket
 	cgroupParent string
 	events       bool   // it has an event stream
 	pause        string // the image of its sandboxes; empty: it has none
@@ -60,6 +61,7 @@ func contract(t *testing.T, s subject) {
 		{"log", testLog},
 		{"forced removal", testForcedRemoval},
 		{"start called off", testStartCalledOff},
+		{"client dies in a start", testClientDies},
 		{"images", testImages},
 		{"images in use", testImagesInUse},
 		{"events", testEvents},
@@ -537,16 +539,31 @@ func testForcedRemoval(t *testing.T, s subject) {
 	}
 }
 
-// testStartCalledOff calls starts off at every moment: the container can be
-// removed nevertheless, as soon as the runtime has given up the start.
+// testStartCalledOff ends the context of starts at every moment: none is broken off.
 func testStartCalledOff(t *testing.T, s subject) {
+	p := newPod(t, s)
+	for i := range uint32(20) {
+		id := p.create("runs", func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = i })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+		err := s.StartContainer(ctx, id)
+		cancel()
+		if err != nil {
+			t.Fatalf("start whose context ends after %d ms: %v", i, err)
+		}
+		if err := s.RemoveContainer(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testClientDies breaks off the connection in a start, at every moment: the container
+// can be removed nevertheless, as soon as the runtime has given up the start.
+func testClientDies(t *testing.T, s subject) {
 	p := newPod(t, s)
 	for i := range uint32(60) {
 		id := p.create("runs", func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = i })
 		after := time.Duration(i) * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), after)
-		_ = s.StartContainer(ctx, id) // either is well
-		cancel()
+		startAndDie(t, s.endpoint, id, after)
 		var err error
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if err = s.RemoveContainer(t.Context(), id); err == nil {
@@ -554,7 +571,32 @@ func testStartCalledOff(t *testing.T, s subject) {
 			}
 		}
 		if err != nil {
-			t.Fatalf("start called off after %v: %v", after, err)
+			t.Fatalf("client died %v after the start: %v", after, err)
 		}
 	}
+}
+
+// startAndDie asks for the start of a container and closes the connection after that
+// time.
+func startAndDie(t *testing.T, endpoint, id string, after time.Duration) {
+	t.Helper()
+	conn, err := cri.Dial(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := cri.New(conn, cri.Config{})
+	if _, err := client.Version(t.Context()); err != nil { // connected
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- client.StartContainer(t.Context(), id) }()
+	select {
+	case <-time.After(after):
+	case err := <-ended:
+		ended <- err
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended // either end is well
 }

@@ -1,6 +1,7 @@
 package critest
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,5 +28,7 @@ func TestFake(t *testing.T) {
 			return crifake.Result{}
 		}
 	})
-	contract(t, subject{Runtime: cri.New(fake.Conn(), cri.Config{}), events: true})
+	socket := filepath.Join(t.TempDir(), "runtime.sock")
+	fake.Listen(t, socket)
+	contract(t, subject{Runtime: cri.New(fake.Conn(), cri.Config{}), endpoint: "unix://" + socket, events: true})
 }
