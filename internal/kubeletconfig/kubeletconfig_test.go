@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -359,4 +360,49 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("what was read is not read again: %v\n%s", err, first.Written)
 		}
 	})
+}
+
+// TestDefaultsAreUpstreams compares them with those that upstream's kubelet sets.
+// Those of evictions it sets elsewhere.
+func TestDefaultsAreUpstreams(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "upstream-defaults.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]any
+	if err := yaml.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	is := Default()
+	got := asJSON(t, is)
+	for _, ours := range []string{"apiVersion", "kind", "evictionHard"} {
+		delete(got, ours)
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("ours (-), upstream's (+):\n%s", diff)
+	}
+}
+
+// TestFlagsAreUpstreams compares the names of flags with those of upstream's
+// kubelet, and what a flag is without a value. --version is the command's.
+func TestFlagsAreUpstreams(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "upstream-flags.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, bare, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		want[name] = bare
+	}
+	delete(want, "version")
+	// What wrote the list lacks upstream's JSON logger, which adds these.
+	want["log-json-split-stream"], want["log-json-info-buffer-size"] = "true", ""
+	got := map[string]string{}
+	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	new(Flags).AddTo(fs)
+	fs.VisitAll(func(f *pflag.Flag) { got[f.Name] = f.NoOptDefVal })
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("ours (-), upstream's (+):\n%s", diff)
+	}
 }
