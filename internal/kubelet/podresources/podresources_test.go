@@ -66,7 +66,7 @@ func start(t *testing.T) (*grpc.ClientConn, *prometheus.Registry, string) {
 	t.Helper()
 	n := newNode()
 	registry := prometheus.NewRegistry()
-	socket := filepath.Join(shortDir(t), "pod-resources", "kubelet.sock")
+	socket := filepath.Join(t.TempDir(), "pod-resources", "kubelet.sock")
 	leaveSocket(t, socket)
 	s := podresources.New(podresources.Config{
 		Socket: socket, Pods: n, Active: n.Active, Metrics: registry, Log: slog.New(slog.DiscardHandler),
@@ -82,21 +82,6 @@ func start(t *testing.T) (*grpc.ClientConn, *prometheus.Registry, string) {
 		}
 	})
 	return conn, registry, socket
-}
-
-// shortDir is a folder in which the path of a socket is short enough.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "pr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // leaveSocket leaves a socket as an agent does that is killed.
