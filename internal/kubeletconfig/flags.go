@@ -95,6 +95,11 @@ func (f *Flags) AddTo(fs *pflag.FlagSet) {
 	}
 }
 
+// Sources returns where the configuration comes from, once the flags were parsed.
+func (f *Flags) Sources() Sources {
+	return Sources{File: f.ConfigFile, Dir: f.ConfigDir, Flags: f}
+}
+
 // addField adds the flag of a field.
 func (f *Flags) addField(fs *pflag.FlagSet, r rule) {
 	value := &fieldValue{flags: f, rule: r, is: typeOf(r.field)}

@@ -71,31 +71,26 @@ func (l *Loaded) Place(field string) string {
 func Load(s Sources) (*Loaded, error) {
 	l := &Loaded{flags: s.Flags}
 	written := map[string]any{}
+	var errs []error
 	if s.File != "" {
-		if err := l.add(s.File, &written); err != nil {
-			return nil, err
+		err := l.add(s.File, &written)
+		if err == nil {
+			// As upstream has it, defaults that depend on other fields are set by
+			// the file, before the drop-ins.
+			err = complete(&written, true)
 		}
-	}
-	// As upstream has it, defaults that depend on other fields are set by the
-	// file, before the drop-ins.
-	if err := l.complete(&written, s.File != ""); err != nil {
-		return nil, err
+		errs = append(errs, err)
 	}
 	dropIns, err := dropIns(s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
+	errs = append(errs, err)
 	for _, file := range dropIns {
 		errs = append(errs, l.add(file, &written))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if len(dropIns) > 0 {
-		if err := l.complete(&written, false); err != nil {
-			return nil, err
-		}
+	if err := complete(&written, false); err != nil {
+		return nil, err
 	}
 	s.Flags.apply(written)
 	if err := convert(written, &l.Kubelet); err != nil {
@@ -106,6 +101,9 @@ func Load(s Sources) (*Loaded, error) {
 	}
 	return l, nil
 }
+
+// Warnings says what was given and has no effect, one line for each.
+func (l *Loaded) Warnings() []string { return l.flags.Warnings() }
 
 // add reads a file and merges it into what is written so far.
 func (l *Loaded) add(file string, written *map[string]any) error {
@@ -145,7 +143,7 @@ func read(file string, data []byte) (manifest.Settings, error) {
 
 // complete sets the defaults of what is written, and in first, the file, those of
 // the amounts at which pods are evicted.
-func (l *Loaded) complete(written *map[string]any, first bool) error {
+func complete(written *map[string]any, first bool) error {
 	var k v1beta1.KubeletConfiguration
 	if err := convert(*written, &k); err != nil {
 		return err
