@@ -560,9 +560,9 @@ func testStartCalledOff(t *testing.T, s subject) {
 // can be removed nevertheless, as soon as the runtime has given up the start.
 func testClientDies(t *testing.T, s subject) {
 	p := newPod(t, s)
-	for i := range uint32(60) {
+	for i := range uint32(30) {
 		id := p.create("runs", func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = i })
-		after := time.Duration(i) * time.Millisecond
+		after := time.Duration(2*i) * time.Millisecond
 		startAndDie(t, s.endpoint, id, after)
 		var err error
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
