@@ -39,6 +39,7 @@ var kinds = map[string]string{
 	"internal/node/heapkeeper":        "stage",
 	"internal/node/servicemanager":    "stage",
 	"internal/kubeletconfig":          "leaf",
+	"internal/kubelethost":            "leaf",
 	"internal/kubelet":                "root",
 	"internal/kubelet/allocation":     "leaf",
 	"internal/kubelet/checkpoint":     "adapter",

@@ -310,7 +310,7 @@ func TestRefused(t *testing.T) {
 
 // TestFlags holds the forms of upstream's flags.
 func TestFlags(t *testing.T) {
-	l, err := load(t, "", "--address=::", "--fail-swap-on=false", "--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns", "10.0.0.3",
+	l, err := load(t, "", "--address=::", "--register-node=false", "--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns", "10.0.0.3",
 		"--eviction-hard=memory.available<1Gi,nodefs.available<5%", "--system-reserved=cpu=200m", "--system-reserved=memory=1Gi",
 		"--manifest-url-header=A:1,A:2,B:x:y", "--node-status-update-frequency=90s", "--rotate-certificates",
 		"--register-with-taints=a=b:NoSchedule,c:NoExecute", "-v", "4", "--seccomp-default", "--housekeeping-interval=5s", "--node-labels=a=b,c=d")
@@ -320,7 +320,7 @@ func TestFlags(t *testing.T) {
 	k := l.Kubelet
 	for what, c := range map[string]struct{ got, want any }{
 		"address":      {k.Address, "::"},
-		"false":        {*k.FailSwapOn, false},
+		"false":        {*k.RegisterNode, false},
 		"bare":         {k.RotateCertificates, true},
 		"list":         {k.ClusterDNS, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}},
 		"amounts":      {k.EvictionHard, map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"}},

@@ -50,6 +50,8 @@ func validateNumbers(k *v1beta1.KubeletConfiguration, wrong complaint) {
 		{"nodeLeaseDurationSeconds", int64(k.NodeLeaseDurationSeconds), 1, most},
 		{"nodeStatusMaxImages", int64(*k.NodeStatusMaxImages), -1, most},
 		{"maxPods", int64(k.MaxPods), 0, most},
+		{"maxOpenFiles", k.MaxOpenFiles, 0, most},
+		{"oomScoreAdj", int64(*k.OOMScoreAdj), -1000, 1000},
 		{"podsPerCore", int64(k.PodsPerCore), 0, most},
 		{"podPidsLimit", *k.PodPidsLimit, -1, most},
 		{"imageGCHighThresholdPercent", int64(*k.ImageGCHighThresholdPercent), 0, 100},
