@@ -104,8 +104,14 @@ type Config struct {
 
 	Listeners      []net.Listener // of the kubelet's API; closed by Run
 	HealthListener net.Listener   // of /healthz without credentials; closed by Run. Nil: none
-	Certificate    func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	ClientCAs      func() *x509.CertPool // asked for at each handshake and request
+	// ReadOnlyListeners serve what upstream's read-only port does, without TLS or
+	// credentials; closed by Run. None: nobody is served so.
+	ReadOnlyListeners []net.Listener
+	// API says whom the kubelet's API lets in and what it shows; server.PolicyOf makes
+	// it of a KubeletConfiguration. Zero: upstream's defaults.
+	API         server.Policy
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCAs   func() *x509.CertPool // asked for at each handshake and request
 
 	// Shutdown is how long pods get, by priority, when the machine goes down. None:
 	// nothing is known of that. ShutdownName tells several kubelets apart in what is
@@ -148,6 +154,11 @@ type Config struct {
 
 	// Configuration is what /configz shows. Nil: there is no /configz.
 	Configuration *kubeletconfig.KubeletConfiguration
+	// Flags are what /flagz shows, by name. Nil: there is no /flagz.
+	Flags map[string]string
+	// SetVerbosity changes what is logged, to a number as of the flag --v, for
+	// /debug/flags/v; its error says what is wrong. Nil: there is no such path.
+	SetVerbosity func(level string) error
 
 	Metrics *prometheus.Registry // /metrics shows it
 	Log     *slog.Logger

@@ -31,7 +31,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/probehandler"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/userids"
 	"github.com/holdfast-dev/holdfast/internal/version"
@@ -196,18 +195,6 @@ func (k *Kubelet) wireSources() {
 	k.objects.Subscribe(k.fromURL.ObjectChanged)
 	k.api = podsource.NewAPI(podsource.APIConfig{
 		Node: k.cfg.NodeName, Client: k.cfg.Client, Ready: k.node.Registered(), Restore: k.restore(), Deliver: k.loop.Deliver, Log: k.cfg.Log.With("part", "podsource"),
-	})
-}
-
-// wireServer makes the HTTP API.
-func (k *Kubelet) wireServer() {
-	k.server = server.New(server.Config{
-		Listeners: k.cfg.Listeners, HealthListener: k.cfg.HealthListener, Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs,
-		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
-		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
-		LogDir: k.cfg.LogDir, Metrics: k.cfg.Metrics, Probes: k.probeMetrics, Log: k.cfg.Log.With("part", "server"),
-		Configuration: k.cfg.Configuration, Stats: k.stats,
-		Checks: []server.Check{{Name: "syncloop", Err: k.loop.Healthy}, {Name: "pleg", Err: k.pleg.Healthy}},
 	})
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -15,14 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// How long an answer of the API is believed, as for the upstream kubelet.
-const (
-	userTTL   = 2 * time.Minute
-	allowTTL  = 5 * time.Minute
-	refuseTTL = 30 * time.Second
-
-	reviewTimeout = 10 * time.Second
-)
+// reviewTimeout bounds one question to the API.
+const reviewTimeout = 10 * time.Second
 
 // tokenReviews asks the API whose a bearer token is.
 type tokenReviews interface {
@@ -37,16 +31,13 @@ type accessReviews interface {
 // user is who sent a request.
 type user = authenticationv1.UserInfo
 
+// What is remembered has a hash for its key: no token is kept in memory longer
+// than its request.
 type (
-	tokenKey  = [sha256.Size]byte
-	userCache = cache[tokenKey, user]
-	gateCache = cache[gateKey, bool]
+	hash      = [sha256.Size]byte
+	userCache = cache[hash, user]
+	gateCache = cache[hash, bool]
 )
-
-// gateKey is one question that was asked about access.
-type gateKey struct {
-	name, groups, verb, subresource string
-}
 
 // admit lets those requests through that come from somebody known who may make
 // them. Its answers are the upstream kubelet's.
@@ -82,6 +73,9 @@ func (s *Server) admit(handler http.Handler) http.Handler {
 // neither a certificate nor a token.
 var errNoCredentials = errors.New("no credentials")
 
+// anonymous is who sends a request without credentials, where that is allowed.
+var anonymous = user{Username: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+
 // authenticate finds out who sent a request: by its client certificate, else
 // by its token.
 func (s *Server) authenticate(r *http.Request) (user, error) {
@@ -92,6 +86,9 @@ func (s *Server) authenticate(r *http.Request) (user, error) {
 	who, tokenErr := s.byToken(r)
 	if tokenErr == nil {
 		return who, nil
+	}
+	if s.policy.Anonymous && errors.Is(certErr, errNoCredentials) && errors.Is(tokenErr, errNoCredentials) {
+		return anonymous, nil
 	}
 	return user{}, errors.Join(certErr, tokenErr)
 }
@@ -122,14 +119,16 @@ func (s *Server) byCertificate(r *http.Request) (user, error) {
 }
 
 func (s *Server) byToken(r *http.Request) (user, error) {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	token = strings.TrimSpace(token)
-	if s.cfg.TokenReviews == nil || !strings.EqualFold(scheme, "bearer") || token == "" {
+	token := tokenOf(r)
+	if s.cfg.TokenReviews == nil || s.policy.NoTokens || token == "" {
 		return user{}, fmt.Errorf("bearer token: %w", errNoCredentials)
 	}
-	key := sha256.Sum256([]byte(token)) // no token is kept in memory longer than its request
+	key := sha256.Sum256([]byte(token))
 	if who, ok := s.users.get(key); ok {
 		return who, nil
+	}
+	if _, refused := s.strangers.get(key); refused {
+		return user{}, errors.New("bearer token: not accepted a moment ago")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
@@ -140,45 +139,47 @@ func (s *Server) byToken(r *http.Request) (user, error) {
 		return user{}, fmt.Errorf("review token: %w", err)
 	}
 	if !review.Status.Authenticated {
+		s.strangers.put(key, user{}, s.policy.TokenTTL)
 		return user{}, fmt.Errorf("bearer token: not accepted: %s", review.Status.Error)
 	}
-	s.users.put(key, review.Status.User, userTTL)
+	s.users.put(key, review.Status.User, s.policy.TokenTTL)
 	return review.Status.User, nil
 }
 
 // authorize asks whether somebody may use one subresource of this node.
 func (s *Server) authorize(ctx context.Context, who user, verb, subresource string) (bool, error) {
-	key := gateKey{who.Username, strings.Join(who.Groups, "\x00"), verb, subresource}
-	cacheable := len(who.Extra) == 0 // such a user is not all in the key
-	if cacheable {
-		if ok, known := s.gates.get(key); known {
-			return ok, nil
-		}
+	if s.policy.AlwaysAllow {
+		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
 	extra := map[string]authorizationv1.ExtraValue{}
 	for name, values := range who.Extra {
 		extra[name] = authorizationv1.ExtraValue(values)
 	}
-	review, err := s.cfg.AccessReview.Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: s.cfg.Node,
-			},
+	question := authorizationv1.SubjectAccessReviewSpec{
+		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: s.cfg.Node,
 		},
-	}, metav1.CreateOptions{})
+	}
+	text, err := json.Marshal(question)
+	if err != nil {
+		return false, fmt.Errorf("review access: %w", err)
+	}
+	key := sha256.Sum256(text)
+	if ok, known := s.gates.get(key); known {
+		return ok, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	review, err := s.cfg.AccessReview.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: question}, metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("review access: %w", err)
 	}
 	ok := review.Status.Allowed && !review.Status.Denied
-	if cacheable {
-		ttl := refuseTTL
-		if ok {
-			ttl = allowTTL
-		}
-		s.gates.put(key, ok, ttl)
+	ttl := s.policy.RefuseTTL
+	if ok {
+		ttl = s.policy.AllowTTL
 	}
+	s.gates.put(key, ok, ttl)
 	return ok, nil
 }

@@ -42,6 +42,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if tunnel {
+		s.metrics.webSockets.WithLabelValues("portforward").Inc()
 		handler = streamproxy.NewTunnelingHandler(handler)
 	}
 	handler.ServeHTTP(w, withoutCredentials(r))

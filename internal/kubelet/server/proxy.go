@@ -31,6 +31,7 @@ func (t target) running(w http.ResponseWriter) (string, bool) {
 // all that runtimes speak.
 func (s *Server) proxyStreams(w http.ResponseWriter, r *http.Request, to string, streams streamproxy.Options) {
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		s.metrics.webSockets.WithLabelValues(bucket(r.URL.Path)).Inc()
 		location, err := url.Parse(to)
 		if err != nil {
 			http.Error(w, "the runtime gave no URL", http.StatusInternalServerError)
@@ -53,15 +54,6 @@ func (s *Server) upgrade(w http.ResponseWriter, to string) (http.Handler, bool) 
 		return nil, false
 	}
 	return proxy.NewUpgradeAwareHandler(location, nil, false, true, responder{s.log}), true
-}
-
-// withoutCredentials is a request as the runtime may see it: who sent it is
-// settled, and a token is nothing for a third party.
-func withoutCredentials(r *http.Request) *http.Request {
-	clone := r.Clone(r.Context())
-	clone.Header.Del("Authorization")
-	clone.Header.Del("Cookie")
-	return clone
 }
 
 type responder struct{ log *slog.Logger }

@@ -3,17 +3,20 @@
 // the answers that API servers and other clients of the upstream kubelet
 // expect.
 //
-// Every request to the main listener is authenticated (client certificate or
-// bearer token) and authorized by the API; nothing is served to strangers.
-// The health listener serves health alone and asks for nothing.
+// Every request to the main listeners is authenticated (client certificate or
+// bearer token) and authorized by the API; nothing is served to strangers,
+// unless the Policy says so. The health listener serves health alone, the
+// read-only ones what upstream's serves; they ask for nothing.
 //
 // The package reads pods, their last known status and log files; it writes
-// nothing. Each request runs in the HTTP server's goroutine; what the fields of
-// Config hold is called from many at once. Run ends the sessions that are open
-// when it is told to stop.
+// nothing, but has the runtime write checkpoints. Each request runs in the HTTP
+// server's goroutine; what the fields of Config hold is called from many at
+// once. Requests are bounded in size, time and number. Run ends the sessions
+// that are open when it is told to stop.
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,7 +25,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
+	goruntime "runtime"
 	"sync"
 	"time"
 
@@ -40,6 +43,11 @@ const (
 	requestTimeout  = 4 * time.Hour // logs may be followed that long
 	headerTimeout   = 30 * time.Second
 	shutdownTimeout = 2 * time.Second
+
+	maxHeaderBytes = 1 << 20 // the command of /exec is among them
+	maxBodyBytes   = 1 << 20 // no endpoint reads more than a word
+	maxRequests    = 1000    // at once: answers, logs that are followed, commands, forwarded ports
+	maxConnections = 4000    // at once, of all listeners, whether or not anybody is known at their other end
 )
 
 // pods knows the pods that this node runs, with their last status. What it
@@ -78,6 +86,10 @@ type Check struct {
 type Config struct {
 	Listeners      []net.Listener // of the API, without TLS; closed by Run
 	HealthListener net.Listener   // serves /healthz without TLS or credentials; nil: none. Closed by Run
+	// ReadOnly serve, without TLS or credentials, what upstream's read-only port
+	// does: health, pods, metrics, the Summary. Closed by Run.
+	ReadOnly []net.Listener
+	Policy   Policy
 
 	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error) // the serving certificate, asked for at each handshake
 	ClientCAs    func() *x509.CertPool                                // sign client certificates, asked for at each handshake and request; nil: none are accepted
@@ -89,34 +101,59 @@ type Config struct {
 	Statuses statuses
 	Relist   relist
 	Runtime  runtime
-	LogDir   string              // no log file outside it is read
-	Metrics  prometheus.Gatherer // /metrics; nil: there is none
-	Probes   prometheus.Gatherer // /metrics/probes; nil: there is none
-	Stats    statistics          // /stats/summary, /metrics/resource and /metrics/cadvisor; nil: there are none
-	Checks   []Check             // of /healthz, beside ping
+	LogDir   string // no log file outside it is read
+	// SystemLogs is the folder that /logs shows; nothing outside it is read.
+	// Default: /var/log.
+	SystemLogs string
+	// CheckpointDir is the folder of containers' checkpoints, made by the first one.
+	CheckpointDir string
+	Checkpoints   checkpoints
+	Metrics       prometheus.Gatherer // /metrics; nil: there is none
+	Probes        prometheus.Gatherer // /metrics/probes; nil: there is none
+	Stats         statistics          // /stats/summary, /metrics/resource and /metrics/cadvisor; nil: there are none
+	Checks        []Check             // of /healthz, beside ping
 	// Configuration is what /configz shows; nil: there is none. Nobody changes it.
 	Configuration *kubeletconfig.KubeletConfiguration
-	Log           *slog.Logger
+	// Flags are what /flagz shows, by name; nil: there is no /flagz.
+	Flags map[string]string
+	// SetVerbosity is told what was sent to /debug/flags/v, and returns what is
+	// wrong with it; nil: there is no such path.
+	SetVerbosity func(level string) error
+
+	Registerer prometheus.Registerer // takes this package's metrics; nil: nobody sees them
+	Log        *slog.Logger
 }
 
 // A Server serves one kubelet's API.
 type Server struct {
-	cfg   Config
-	log   *slog.Logger
-	users *userCache
-	gates *gateCache
+	cfg    Config
+	policy Policy
+	log    *slog.Logger
+	begun  time.Time
 
+	users     *userCache
+	strangers *userCache // tokens that are nobody's
+	gates     *gateCache
+
+	metrics  *metrics
+	checks   *checkMetrics
 	sessions sessions
 }
 
 // New prepares a Server; Run starts it.
 func New(cfg Config) *Server {
+	cfg.SystemLogs = cmp.Or(cfg.SystemLogs, "/var/log")
 	return &Server{
-		cfg:      cfg,
-		log:      cfg.Log,
-		users:    newCache[tokenKey, user](),
-		gates:    newCache[gateKey, bool](),
-		sessions: sessions{idle: make(chan struct{})},
+		cfg:       cfg,
+		policy:    cfg.Policy.withDefaults(),
+		log:       cfg.Log,
+		begun:     time.Now(),
+		users:     newCache[hash, user](),
+		strangers: newCache[hash, user](),
+		gates:     newCache[hash, bool](),
+		metrics:   newMetrics(cfg.Registerer),
+		checks:    newCheckMetrics(),
+		sessions:  sessions{idle: make(chan struct{})},
 	}
 }
 
@@ -124,19 +161,29 @@ func New(cfg Config) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	base, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conns := &conns{open: map[net.Conn]struct{}{}}
-	api := s.httpServer(base, s.sessions.count(s.admit(s.routes())))
+	if s.policy.ContentionProfiling {
+		goruntime.SetBlockProfileRate(1)
+		defer goruntime.SetBlockProfileRate(0)
+	}
+	conns := &conns{open: map[*conn]struct{}{}}
+	api := s.httpServer(base, s.metrics.count("readwrite", s.sessions.count(s.admit(mux(s.routes(s.debugging())...)))))
 	api.TLSConfig = s.tlsConfig()
-	servers := []*http.Server{api}
-	failed := make(chan error, len(s.cfg.Listeners)+1) // one for each that serves
+	api.ConnState = conns.state
+	readOnly := s.httpServer(base, s.metrics.count("readonly", s.sessions.count(mux(s.routes(debuggingOff())...))))
+	servers := []*http.Server{api, readOnly}
+	failed := make(chan error, len(s.cfg.Listeners)+len(s.cfg.ReadOnly)+1) // one for each that serves
 	var wg sync.WaitGroup
+	wg.Go(func() { conns.closeIdle(base, s.policy.StreamIdle) })
 	for _, l := range s.cfg.Listeners {
 		wg.Go(func() { failed <- api.ServeTLS(listener{l, conns}, "", "") })
 	}
+	for _, l := range s.cfg.ReadOnly {
+		wg.Go(func() { failed <- readOnly.Serve(listener{l, conns}) })
+	}
 	if s.cfg.HealthListener != nil {
-		health := s.httpServer(base, s.healthRoutes())
+		health := s.httpServer(base, mux(s.healthRoutes()...))
 		servers = append(servers, health)
-		wg.Go(func() { failed <- health.Serve(s.cfg.HealthListener) })
+		wg.Go(func() { failed <- health.Serve(listener{s.cfg.HealthListener, conns}) })
 	}
 
 	var err error
@@ -180,7 +227,8 @@ func (s *Server) tlsConfig() *tls.Config {
 
 func (s *Server) httpServer(base context.Context, handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           bounded(handler),
+		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
@@ -190,67 +238,12 @@ func (s *Server) httpServer(base context.Context, handler http.Handler) *http.Se
 	}
 }
 
-// routes maps the paths of the upstream kubelet. Paths with a UID address that
-// very pod; paths without address whichever has the name.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	get := func(path string, handler http.HandlerFunc) {
-		mux.Handle(path, only(handler, http.MethodGet))
-	}
-	mux.Handle("/healthz", only(s.serveHealth, http.MethodGet, http.MethodHead))
-	mux.Handle("/healthz/{check}", only(s.serveHealth, http.MethodGet, http.MethodHead))
-	get("/pods", s.servePods)
-	get("/pods/{$}", s.servePods)
-	get("/runningpods", s.serveRunningPods)
-	get("/runningpods/{$}", s.serveRunningPods)
-	if s.cfg.Metrics != nil {
-		get("/metrics", serveMetrics(s.cfg.Metrics))
-	}
-	if s.cfg.Probes != nil {
-		get("/metrics/probes", serveMetrics(s.cfg.Probes))
-	}
-	if s.cfg.Stats != nil {
-		for _, path := range []string{"/stats/summary", "/stats/summary/{$}"} {
-			mux.Handle(path, only(s.serveSummary, http.MethodGet, http.MethodPost))
-		}
-		get("/metrics/resource", s.serveResourceMetrics)
-		get("/metrics/cadvisor", s.serveCadvisorMetrics)
-	}
-	if s.cfg.Configuration != nil {
-		get("/configz", s.serveConfigz)
-	}
-	get("/containerLogs/{namespace}/{pod}/{container}", s.serveLogs)
-	for path, handler := range map[string]http.HandlerFunc{
-		"/exec":   s.serveExec,
-		"/attach": s.serveAttach,
-	} {
-		mux.Handle(path+"/{namespace}/{pod}/{container}", only(handler, http.MethodGet, http.MethodPost))
-		mux.Handle(path+"/{namespace}/{pod}/{uid}/{container}", only(handler, http.MethodGet, http.MethodPost))
-	}
-	mux.Handle("/portForward/{namespace}/{pod}", only(s.servePortForward, http.MethodGet, http.MethodPost))
-	mux.Handle("/portForward/{namespace}/{pod}/{uid}", only(s.servePortForward, http.MethodGet, http.MethodPost))
-	mux.Handle("/run/{namespace}/{pod}/{container}", only(s.serveRun, http.MethodPost))
-	mux.Handle("/run/{namespace}/{pod}/{uid}/{container}", only(s.serveRun, http.MethodPost))
-	return mux
-}
-
-func (s *Server) healthRoutes() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/healthz", only(s.serveHealth, http.MethodGet, http.MethodHead))
-	mux.Handle("/healthz/{check}", only(s.serveHealth, http.MethodGet, http.MethodHead))
-	return mux
-}
-
-// only answers other methods with 405 and the methods that would do.
-func only(handler http.HandlerFunc, methods ...string) http.Handler {
+// bounded lets no body through that is larger than any that is wanted.
+func bounded(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(methods, r.Method) {
-			handler(w, r)
-			return
+		if r.ContentLength != 0 {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		}
-		for _, method := range methods {
-			w.Header().Add("Allow", method)
-		}
-		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+		handler.ServeHTTP(w, r)
 	})
 }

@@ -61,14 +61,14 @@ func TestHealth(t *testing.T) {
 	}
 	check(r.url, "/healthz", "admin-token", 200, "ok")
 	check(r.health, "/healthz", "", 200, "ok")
-	check(r.health, "/healthz?verbose", "", 200, "[+]ping ok\n[+]syncloop ok\nhealthz check passed\n")
+	check(r.health, "/healthz?verbose", "", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
 	check(r.health, "/pods", "", 404, "404 page not found\n")
 	check(r.health, "/healthz/other", "", 404, "404 page not found\n")
 	if code, _, _ := r.do(r.client(), http.MethodHead, r.health+"/healthz", ""); code != 200 {
 		t.Errorf("HEAD /healthz = %d", code)
 	}
 	broken = errors.New("secret detail")
-	check(r.health, "/healthz", "", 500, "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
+	check(r.health, "/healthz", "", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
 	check(r.health, "/healthz/syncloop", "", 500, "[-]syncloop failed: reason withheld\nhealthz check failed\n")
 	check(r.health, "/healthz/ping", "", 200, "ok")
 }

@@ -1,9 +1,13 @@
 package server
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // sessions counts the requests under way, among them those that took their
@@ -19,8 +23,9 @@ type sessions struct {
 // count lets requests through to handler until close is called.
 func (s *sessions) count(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.enter() {
-			http.Error(w, "the kubelet is stopping", http.StatusServiceUnavailable)
+		if why := s.enter(); why != "" {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, why, http.StatusServiceUnavailable)
 			return
 		}
 		defer s.leave()
@@ -28,14 +33,18 @@ func (s *sessions) count(handler http.Handler) http.Handler {
 	})
 }
 
-func (s *sessions) enter() bool {
+// enter returns why a request cannot be let in; empty: it is.
+func (s *sessions) enter() (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
+	switch {
+	case s.closed:
+		return "the kubelet is stopping"
+	case s.n >= maxRequests:
+		return "the kubelet answers too many requests: try again"
 	}
 	s.n++
-	return true
+	return ""
 }
 
 func (s *sessions) leave() {
@@ -56,13 +65,13 @@ func (s *sessions) close() {
 }
 
 // conns remembers the open connections, so that those can be closed which the
-// HTTP server no longer knows.
+// HTTP server no longer knows, and those which nobody uses.
 type conns struct {
 	mu   sync.Mutex // guards open
-	open map[net.Conn]struct{}
+	open map[*conn]struct{}
 }
 
-// listener adds what it accepts to conns.
+// listener adds what it accepts to conns, and closes at once what is too much.
 type listener struct {
 	net.Listener
 	to *conns
@@ -70,33 +79,113 @@ type listener struct {
 
 // Accept is that of a net.Listener.
 func (l listener) Accept() (net.Conn, error) {
-	raw, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.to.add(raw); c != nil {
+			return c, nil
+		}
+		_ = raw.Close() // nobody was told of it yet
 	}
-	l.to.mu.Lock()
-	defer l.to.mu.Unlock()
-	l.to.open[raw] = struct{}{}
-	return &conn{raw, l.to}, nil
+}
+
+// add returns nil for a connection that is too much.
+func (c *conns) add(raw net.Conn) *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= maxConnections {
+		return nil
+	}
+	added := &conn{Conn: raw, of: c}
+	c.open[added] = struct{}{}
+	return added
 }
 
 func (c *conns) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for raw := range c.open {
-		_ = raw.Close() // its user sees the error
+	for open := range c.open {
+		_ = open.Conn.Close() // its user sees the error
 	}
 }
 
+// state is told what the HTTP server does with a connection. One that it has let
+// go of is a session.
+func (c *conns) state(of net.Conn, state http.ConnState) {
+	if state != http.StateHijacked {
+		return
+	}
+	if secure, ok := of.(*tls.Conn); ok {
+		of = secure.NetConn()
+	}
+	if session, ok := of.(*conn); ok {
+		session.touch()
+		session.session.Store(true)
+	}
+}
+
+// closeIdle closes sessions over which nothing has gone for that long, and up to
+// a quarter of it longer; negative: it closes none.
+func (c *conns) closeIdle(ctx context.Context, idle time.Duration) {
+	if idle < 0 {
+		return
+	}
+	ticker := time.NewTicker(max(idle/4, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			c.closeBefore(time.Now().Add(-idle))
+		}
+	}
+}
+
+func (c *conns) closeBefore(then time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for open := range c.open {
+		if open.session.Load() && open.used.Load() < then.UnixNano() {
+			_ = open.Conn.Close() // its user sees the error
+		}
+	}
+}
+
+// A conn is a connection, and when something last went over it.
 type conn struct {
 	net.Conn
-	of *conns
+	of      *conns
+	session atomic.Bool  // the HTTP server has let go of it
+	used    atomic.Int64 // Unix time in nanoseconds
+}
+
+func (c *conn) touch() { c.used.Store(time.Now().UnixNano()) }
+
+// Read is that of a net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.touch()
+	}
+	return n, err
+}
+
+// Write is that of a net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if n > 0 {
+		c.touch()
+	}
+	return n, err
 }
 
 // Close is that of a net.Conn.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
-	delete(c.of.open, c.Conn)
+	delete(c.of.open, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }
