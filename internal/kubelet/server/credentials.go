@@ -12,7 +12,7 @@ import (
 // Browsers cannot set headers of WebSocket requests but this one, so the API's
 // clients may send their token in it: this, and the token in unpadded base64url.
 const (
-	protocolHeader = "Sec-WebSocket-Protocol"
+	protocolHeader = "Sec-Websocket-Protocol" // as net/http spells it
 	bearerProtocol = "base64url.bearer.authorization.k8s.io."
 )
 
