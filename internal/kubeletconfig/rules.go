@@ -107,7 +107,7 @@ var rules = []rule{
 	{field: "cpuCFSQuotaPeriod", flag: "cpu-cfs-quota-period"},
 	{field: "nodeStatusMaxImages", flag: "node-status-max-images"},
 	{field: "maxOpenFiles", flag: "max-open-files"},
-	{field: "contentType", flag: "kube-api-content-type", instead: onlySafe + "the API is asked for protobuf where it has it", also: []string{`"application/json"`}},
+	{field: "contentType", flag: "kube-api-content-type", instead: onlySafe + "the API is asked for protobuf where it has it"},
 	{field: "kubeAPIQPS", flag: "kube-api-qps"},
 	{field: "kubeAPIBurst", flag: "kube-api-burst"},
 	{field: "serializeImagePulls", flag: "serialize-image-pulls"},
