@@ -20,7 +20,16 @@ import (
 // A library may end the process (klog.Fatal): the API server does when one of
 // its start hooks fails. That is logged as an error, with what it said last.
 func New(w io.Writer, level slog.Leveler) *slog.Logger {
-	handler := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+	return of(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// NewJSON is New with one JSON object a line.
+func NewJSON(w io.Writer, level slog.Leveler) *slog.Logger {
+	return of(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// of returns the logger of a handler, and routes klog to it.
+func of(handler slog.Handler) *slog.Logger {
 	log := slog.New(handler)
 	said := new(atomic.Pointer[string])
 	klog.SetSlogLogger(slog.New(demoted{handler, said}).With("from", "library"))

@@ -1,6 +1,7 @@
 package logging_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -56,5 +57,22 @@ func TestLastWords(t *testing.T) {
 	}
 	if want := `level=ERROR msg="a library ends the process" exitCode=255 said="PostStartHook \"x\" failed"`; !strings.Contains(string(out), want) {
 		t.Errorf("no %s in:\n%s", want, out)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var out strings.Builder
+	logging.NewJSON(&out, slog.LevelInfo).Info("ours", "pod", "default/web")
+	klog.ErrorS(nil, "trouble")
+	klog.Flush()
+	for line := range strings.Lines(out.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	for _, want := range []string{`"msg":"ours","pod":"default/web"`, `"msg":"trouble"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in:\n%s", want, out.String())
+		}
 	}
 }
