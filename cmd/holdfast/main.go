@@ -103,7 +103,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		root = instance.DefaultRoot
 	}
 	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
-	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newTop(g), newSources(g), newDiff(g), newCheck(), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newRun(g), newExportImage(), newKubectl(g), newKubeconfig(g), newVersion())
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newTop(g), newSources(g), newDiff(g), newCheck(), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newRun(g), newExportImage(), newKubectl(g), newKubeconfig(g), newKubelet(), newVersion())
 	return cmd
 }
 

@@ -69,6 +69,7 @@ type Config struct {
 
 	RuntimeEndpoint string        // of a CRI v1 runtime: unix:///path
 	RuntimeTimeout  time.Duration // of its calls; default: 2m
+	ImageEndpoint   string        // of its image service; empty: the runtime is one
 	// SingleProcessOOMKill is upstream's field of that name. Nil: all processes of
 	// a container end, where cgroup v2 can do that. False needs cgroup v2.
 	SingleProcessOOMKill *bool
@@ -86,6 +87,13 @@ type Config struct {
 	// ServiceHost and ServicePort are where pods reach the API. Empty: the
 	// service "kubernetes" of the API.
 	ServiceHost, ServicePort string
+	// ClusterDNS are the servers that pods with the policy ClusterFirst ask, and
+	// ClusterDomain is the cluster's. Empty: there are none.
+	ClusterDNS    []string
+	ClusterDomain string
+	// ResolvConf is the file with the resolver settings that pods get from the node.
+	// Nil: the machine's; empty: pods ask nobody, as resolvConf: "" has it.
+	ResolvConf *string
 	// ChangeDetection is how changes of ConfigMaps and Secrets are found. Default:
 	// Watch.
 	ChangeDetection kubeletconfig.ResourceChangeDetectionStrategy
@@ -131,6 +139,10 @@ type Config struct {
 	// 1m; negative: volumes are not measured.
 	VolumeStatsPeriod time.Duration
 	PodPidsLimit      int64 // processes and threads of one pod; 0 or less: no limit
+	// NoCPUQuota leaves limits of CPU unenforced. CPUPeriod is that over which they
+	// count. Default: 100ms.
+	NoCPUQuota bool
+	CPUPeriod  time.Duration
 
 	ImagePulls podsync.Pulls // how images are pulled; zero: upstream's defaults
 	// MaxRestartPeriod is the longest pause before a container that crashed starts
@@ -168,6 +180,8 @@ type Config struct {
 type Kubelet struct {
 	cfg  Config
 	conn *grpc.ClientConn
+
+	imageConn *grpc.ClientConn // nil: the runtime has the images
 
 	runtime  *cri.Runtime
 	cache    *observed.Cache
@@ -219,8 +233,13 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("container runtime %s: %w", cfg.RuntimeEndpoint, err)
 	}
 	k := &Kubelet{cfg: cfg, conn: conn}
+	if cfg.ImageEndpoint != "" && cfg.ImageEndpoint != cfg.RuntimeEndpoint {
+		if k.imageConn, err = cri.Dial(cfg.ImageEndpoint); err != nil {
+			return nil, errors.Join(fmt.Errorf("image service %s: %w", cfg.ImageEndpoint, err), conn.Close())
+		}
+	}
 	if err := k.wire(); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
@@ -306,5 +325,11 @@ func (k *Kubelet) Pods() []*v1.Pod { return k.loop.Pods() }
 // after that.
 func (k *Kubelet) Ending(uid types.UID) bool { return k.workers.IsTerminating(uid) }
 
-// Close ends the connection to the runtime.
-func (k *Kubelet) Close() error { return k.conn.Close() }
+// Close ends the connections to the runtime.
+func (k *Kubelet) Close() error {
+	err := k.conn.Close()
+	if k.imageConn != nil {
+		err = errors.Join(err, k.imageConn.Close())
+	}
+	return err
+}

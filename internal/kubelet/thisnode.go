@@ -67,14 +67,24 @@ func (k *Kubelet) podNode() *podfiles.Node {
 	n := &podfiles.Node{
 		Name: k.cfg.NodeName, IPs: k.addresses(), Allocatable: k.allocatable(), CgroupV2: k.cgroups.V2(),
 		SingleProcessOOMKill: k.cfg.SingleProcessOOMKill != nil && *k.cfg.SingleProcessOOMKill,
-		ServiceHost:          k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.resolver.DNS(), PodLogs: k.cfg.LogDir,
+		ServiceHost:          k.cfg.ServiceHost, ServicePort: k.cfg.ServicePort, HostDNS: k.hostDNS(), PodLogs: k.cfg.LogDir,
 		SeccompFolder: k.seccompFolder(), SeccompDefault: k.cfg.SeccompDefault, HiddenPaths: k.hiddenPaths,
+		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, NoCPUQuota: k.cfg.NoCPUQuota, CPUPeriod: k.cfg.CPUPeriod,
 	}
 	if node := k.thisNode(); node != nil {
 		n.Handlers, n.RuntimeVersion = node.Status.RuntimeHandlers, node.Status.NodeInfo.ContainerRuntimeVersion
 		n.MemoryCapacity = node.Status.Capacity.Memory().Value()
 	}
 	return n
+}
+
+// hostDNS are the resolver settings that pods have from this node. Where no file is
+// to be read, a resolver asks its own machine, which in a pod is the pod.
+func (k *Kubelet) hostDNS() podfiles.DNS {
+	if k.cfg.ResolvConf != nil && *k.cfg.ResolvConf == "" {
+		return podfiles.DNS{Servers: []string{"127.0.0.1"}, Searches: []string{"."}}
+	}
+	return k.resolver.DNS()
 }
 
 // cacheAge is how old what is known of ConfigMaps and Secrets that are not watched

@@ -79,7 +79,11 @@ func (k *Kubelet) wireHost() error {
 		return fmt.Errorf("folder of seccomp profiles: %w", err)
 	}
 	k.hiddenPaths = hoststats.New(k.cfg.Dir).ThermalThrottle()
-	k.resolver = hoststats.NewResolver(log.With("part", "hoststats"))
+	resolvConf := ""
+	if k.cfg.ResolvConf != nil {
+		resolvConf = *k.cfg.ResolvConf
+	}
+	k.resolver = hoststats.NewResolver(resolvConf, log.With("part", "hoststats"))
 	k.events = newRecorder(cmp.Or(k.cfg.EventClient, k.cfg.Client), k.cfg.NodeName)
 	var err error
 	k.cgroups, err = podcgroup.New(podcgroup.Config{
@@ -95,7 +99,7 @@ func (k *Kubelet) wireHost() error {
 		return errors.New("kubelet.singleProcessOOMKill: false needs cgroup v2, which this machine does not have: leave the field out")
 	}
 	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
-	k.runtime = cri.New(k.conn, cri.Config{Timeout: k.cfg.RuntimeTimeout, Log: log.With("part", "cri")})
+	k.runtime = cri.New(k.conn, cri.Config{Timeout: k.cfg.RuntimeTimeout, ImageConn: k.imageConn, Log: log.With("part", "cri")})
 	k.node = nodestatus.New(nodestatus.Config{
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
 		LeaseDuration: k.cfg.LeaseDuration,

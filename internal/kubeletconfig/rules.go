@@ -84,7 +84,7 @@ var rules = []rule{
 	{field: "volumeStatsAggPeriod", flag: "volume-stats-agg-period"},
 	{field: "kubeletCgroups", flag: "kubelet-cgroups", instead: "write Slice= into the systemd unit, and leave it out here"},
 	{field: "systemCgroups", flag: "system-cgroups", instead: onlySafe + "processes of the system are not moved"},
-	{field: "cgroupRoot", flag: "cgroup-root", instead: onlySafe + "pods are below /kubepods"},
+	{field: "cgroupRoot", flag: "cgroup-root"},
 	{field: "cgroupsPerQOS", flag: "cgroups-per-qos", instead: onlySafe + "pods always have cgroups of their own"},
 	{field: "cgroupDriver", flag: "cgroup-driver"},
 	{field: "cpuManagerPolicy", flag: "cpu-manager-policy", instead: noPinning},

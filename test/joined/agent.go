@@ -3,32 +3,25 @@ package joined
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/holdfast-dev/holdfast/internal/clusternode"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/fault"
-	"github.com/holdfast-dev/holdfast/internal/manifest"
-	"github.com/holdfast-dev/holdfast/internal/manifestdir"
+	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
@@ -83,16 +76,15 @@ func runAgent(ctx context.Context, file string) error {
 	if err != nil {
 		return errors.Join(err, release())
 	}
-	return errors.Join(a.run(ctx), a.kubelet.Close(), release())
+	return errors.Join(a.run(ctx), release())
 }
 
 // An agent is the parts of a node that is joined.
 type agent struct {
-	host      *runtimehost.Host
-	kubelet   *kubelet.Kubelet
-	manifests *manifestdir.Dir
-	answers   *http.Server
-	listener  net.Listener // of answers
+	host     *runtimehost.Host
+	node     *clusternode.Node
+	answers  *http.Server
+	listener net.Listener // of answers
 }
 
 func newAgent(ctx context.Context, cfg agentConfig, in *instance.Instance) (*agent, error) {
@@ -104,76 +96,31 @@ func newAgent(ctx context.Context, cfg agentConfig, in *instance.Instance) (*age
 	hostCfg := hostConfig(in, log.With("part", "runtime"))
 	hostCfg.RuntimeDir = cfg.RuntimeDir
 	a := &agent{host: runtimehost.New(hostCfg)}
-	kubeletCfg, err := kubeletConfig(ctx, cfg, in)
-	if err != nil {
-		return nil, err
-	}
-	kubeletCfg.RuntimeEndpoint, kubeletCfg.Log = a.host.Endpoint(), log
-	if a.kubelet, err = kubelet.New(kubeletCfg); err != nil {
-		return nil, err
-	}
-	a.manifests = manifestdir.New(manifestdir.Config{
-		Dir: in.ManifestDir(), StateFile: in.Path("state", "manifests.json"), Parser: manifest.New(), Check: a.kubelet.CheckManifest,
-		Log: log.With("part", "manifests"),
-		Publish: func(_ context.Context, set manifestdir.Set) {
-			if set.Known {
-				a.kubelet.SetManifests(set.Documents)
-			}
-		},
-	})
-	return a, a.listen(ctx, in)
-}
-
-// kubeletConfig is what the agent's kubelet works with, without its runtime.
-func kubeletConfig(ctx context.Context, cfg agentConfig, in *instance.Instance) (c kubelet.Config, err error) {
-	rest, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
-	if err != nil {
-		return c, err
-	}
-	rest.QPS, rest.Burst = 50, 100 // as upstream's kubelet, for each
-	client, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		return c, err
-	}
-	events, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		return c, err
-	}
-	serving, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
-	if err != nil {
-		return c, err
-	}
-	ca, err := os.ReadFile(cfg.ClientCA)
-	if err != nil {
-		return c, err
-	}
-	clientCAs := x509.NewCertPool()
-	clientCAs.AppendCertsFromPEM(ca)
-	listener, err := listen(ctx, in.Gateway())
 	if kept := cfg.Options.Checkpoint; kept != nil {
 		kept.Dir = cmp.Or(kept.Dir, in.Path("checkpoint"))
 	}
-	return kubelet.Config{
-		Checkpoint: cfg.Options.Checkpoint,
-		NodeName:   cfg.Name, Addresses: []netip.Addr{in.Gateway()},
-		Dir: in.Path("kubelet"), LogDir: in.Path("logs", "pods"), CgroupParent: in.CgroupParent(),
-		Client: client, EventClient: events, Listeners: []net.Listener{listener}, ClientCAs: func() *x509.CertPool { return clientCAs },
-		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		Eviction:    eviction.DefaultPolicy(),
-		Metrics:     prometheus.NewRegistry(),
-	}, err
+	var err error
+	a.node, err = clusternode.New(ctx, clusternode.Config{
+		Kubelet: configuration(cfg, in, a.host.Endpoint()), Kubeconfig: cfg.Kubeconfig, Root: in.Path("kubelet"),
+		Name: cfg.Name, NodeIP: in.Gateway().String(), Checkpoint: cfg.Options.Checkpoint, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := a.listen(ctx, in); err != nil {
+		return nil, errors.Join(err, a.node.Close())
+	}
+	return a, nil
 }
 
-// listen listens on an address that the machine may not have yet: the bridge
-// comes with the container runtime.
-func listen(ctx context.Context, address netip.Addr) (net.Listener, error) {
-	cfg := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		errControl := raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
-		})
-		return errors.Join(err, errControl)
-	}}
-	return cfg.Listen(ctx, "tcp", netip.AddrPortFrom(address, 0).String())
+// configuration is the kubelet's, beside which others run on this machine.
+func configuration(cfg agentConfig, in *instance.Instance, endpoint string) *v1beta1.KubeletConfiguration {
+	k := kubeletconfig.Default()
+	k.ContainerRuntimeEndpoint, k.CgroupRoot = endpoint, in.CgroupParent()
+	k.StaticPodPath, k.PodLogsDir = in.ManifestDir(), in.Path("logs", "pods")
+	k.Address, k.Port, k.HealthzPort = in.Gateway().String(), 0, new(int32(0))
+	k.TLSCertFile, k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile = cfg.Cert, cfg.Key, cfg.ClientCA
+	return &k
 }
 
 // listen makes the socket on which the test asks what no API shows.
@@ -204,9 +151,9 @@ type Report struct {
 }
 
 func (a *agent) answer(w http.ResponseWriter, _ *http.Request) {
-	r := Report{Faults: a.kubelet.Faults(), Pods: a.kubelet.Pods()}
+	r := Report{Faults: a.node.Kubelet().Faults(), Pods: a.node.Kubelet().Pods()}
 	select {
-	case <-a.kubelet.Synced():
+	case <-a.node.Kubelet().Synced():
 		r.Synced = true
 	default:
 	}
@@ -216,8 +163,7 @@ func (a *agent) answer(w http.ResponseWriter, _ *http.Request) {
 func (a *agent) run(ctx context.Context) error {
 	var parts rungroup.Group
 	parts.AddReady("runtime", a.host.Run, a.host.Ready())
-	parts.Add("kubelet", a.kubelet.Run)
-	parts.Add("manifests", a.manifests.Run)
+	parts.Add("node", a.node.Run)
 	parts.Add("answers", func(ctx context.Context) error {
 		done := context.AfterFunc(ctx, func() { _ = a.answers.Close() })
 		defer done()

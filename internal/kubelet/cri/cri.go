@@ -51,6 +51,8 @@ type Config struct {
 	// may take twice as long. Default 2 minutes, as upstream's
 	// runtimeRequestTimeout; too small a value makes slow starts fail.
 	Timeout time.Duration
+	// ImageConn leads to the image service. Nil: the runtime is one.
+	ImageConn *grpc.ClientConn
 	// ImageTimeout bounds one pull. The runtime itself gives up on a pull that
 	// makes no progress, so this is only the last resort. Default 1 hour.
 	ImageTimeout time.Duration
@@ -82,13 +84,17 @@ type Runtime struct {
 // New returns the runtime at the other end of conn. It sends nothing yet.
 func New(conn *grpc.ClientConn, cfg Config) *Runtime {
 	cfg = cfg.withDefaults()
+	images := cfg.ImageConn
+	if images == nil {
+		images = conn
+	}
 	return &Runtime{
 		log:     cfg.Log,
 		timeout: cfg.Timeout,
 		pull:    cfg.ImageTimeout,
 		conn:    conn,
 		runtime: runtimeapi.NewRuntimeServiceClient(conn),
-		images:  runtimeapi.NewImageServiceClient(conn),
+		images:  runtimeapi.NewImageServiceClient(images),
 	}
 }
 

@@ -27,22 +27,27 @@ var stubs = []string{"127.0.0.53", "127.0.0.54"}
 // goroutine.
 type Resolver struct {
 	log             *slog.Logger
-	plain, resolved string // paths
+	plain, resolved string // paths; resolved is empty for a file that was named
 
 	mu      sync.Mutex // guards the fields below
 	last    podfiles.DNS
 	failure string // of the last reading; empty: it went well
 }
 
-// NewResolver returns a Resolver. It reads nothing.
-func NewResolver(log *slog.Logger) *Resolver {
-	return &Resolver{log: log, plain: resolvConf, resolved: resolvedConf}
+// NewResolver returns a Resolver of the settings in file; empty: the machine's. It
+// reads nothing.
+func NewResolver(file string, log *slog.Logger) *Resolver {
+	if file == "" || file == resolvConf {
+		return &Resolver{log: log, plain: resolvConf, resolved: resolvedConf}
+	}
+	return &Resolver{log: log, plain: file}
 }
 
 // DNS returns the settings as they are now, which change when the machine gets
 // another lease or network. On a machine with systemd-resolved they are the
-// servers behind it, as kubeadm configures the upstream kubelet. If they cannot
-// be read, they are the last ones; a missing file has none.
+// servers behind it, as kubeadm configures the upstream kubelet; a file that was
+// named is taken as it is. If they cannot be read, they are the last ones; a
+// missing file of the machine's has none.
 func (r *Resolver) DNS() podfiles.DNS {
 	dns, err := r.read()
 	r.mu.Lock()
@@ -60,6 +65,9 @@ func (r *Resolver) DNS() podfiles.DNS {
 
 func (r *Resolver) read() (podfiles.DNS, error) {
 	dns, err := readDNS(r.plain)
+	if r.resolved == "" {
+		return dns, err
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return podfiles.DNS{}, nil
 	}

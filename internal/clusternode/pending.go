@@ -1,0 +1,46 @@
+package clusternode
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	defaults "github.com/holdfast-dev/holdfast/internal/kubeletconfig"
+)
+
+// pending refuses what the configuration may hold and this node does not do: nothing
+// is accepted and ignored.
+func pending(k *kubeletconfig.KubeletConfiguration) error {
+	d := defaults.Default()
+	var errs []error
+	for _, field := range []struct {
+		name        string
+		is, usually any
+	}{
+		{"enableServer", k.EnableServer, d.EnableServer},
+		{"tlsCipherSuites", len(k.TLSCipherSuites), 0},
+		{"tlsCurvePreferences", len(k.TLSCurvePreferences), 0},
+		{"tlsMinVersion", k.TLSMinVersion, ""},
+		{"rotateCertificates", k.RotateCertificates, false},
+		{"serverTLSBootstrap", k.ServerTLSBootstrap, false},
+		{"nodeStatusUpdateFrequency", k.NodeStatusUpdateFrequency, d.NodeStatusUpdateFrequency},
+		{"nodeStatusReportFrequency", k.NodeStatusReportFrequency, d.NodeStatusReportFrequency},
+		{"nodeStatusMaxImages", k.NodeStatusMaxImages, d.NodeStatusMaxImages},
+		{"maxPods", k.MaxPods, d.MaxPods},
+		{"podsPerCore", k.PodsPerCore, int32(0)},
+		{"registerNode", k.RegisterNode, d.RegisterNode},
+		{"registerWithTaints", len(k.RegisterWithTaints), 0},
+		{"providerID", k.ProviderID, ""},
+		{"cgroupDriver", k.CgroupDriver, d.CgroupDriver},
+		{"systemReserved", len(k.SystemReserved), 0},
+		{"kubeReserved", len(k.KubeReserved), 0},
+		{"enforceNodeAllocatable", k.EnforceNodeAllocatable, d.EnforceNodeAllocatable},
+	} {
+		if !reflect.DeepEqual(field.is, field.usually) {
+			errs = append(errs, fmt.Errorf("%s is not possible with this version: leave it out", field.name))
+		}
+	}
+	return errors.Join(errs...)
+}
