@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"path/filepath"
@@ -17,9 +18,24 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
 )
 
-// validate complains of what upstream's kubelet would not start with, and of
-// values that would mean nothing. k has its defaults. Amounts of evictions are
-// read by those who use them.
+// A Wrong is one thing that is wrong with a field.
+type Wrong struct {
+	Field   string // `authentication.x509.clientCAFile`
+	Message string // what is wrong, and what to do; it follows the name of the field
+}
+
+// Validate returns what upstream's kubelet would not start with, and values that
+// would mean nothing. k has its defaults. Amounts of evictions are read by those
+// who use them.
+func Validate(k *v1beta1.KubeletConfiguration) []Wrong {
+	var all []Wrong
+	validate(k, func(field, format string, args ...any) {
+		all = append(all, Wrong{field, fmt.Sprintf(format, args...)})
+	})
+	return all
+}
+
+// validate is Validate that complains.
 func validate(k *v1beta1.KubeletConfiguration, wrong complaint) {
 	validateNumbers(k, wrong)
 	validateChoices(k, wrong)
@@ -202,12 +218,13 @@ func validateShutdown(k *v1beta1.KubeletConfiguration, wrong complaint) {
 		wrong("shutdownGracePeriodByPodPriority", "takes the place of shutdownGracePeriod and shutdownGracePeriodCriticalPods: leave these out, or the other")
 	}
 	seen := map[int32]bool{}
-	for _, p := range k.ShutdownGracePeriodByPodPriority {
+	for i, p := range k.ShutdownGracePeriodByPodPriority {
+		field := fmt.Sprintf("shutdownGracePeriodByPodPriority[%d]", i)
 		if p.ShutdownGracePeriodSeconds < 0 {
-			wrong("shutdownGracePeriodByPodPriority", "shutdownGracePeriodSeconds %d must not be negative", p.ShutdownGracePeriodSeconds)
+			wrong(field, "shutdownGracePeriodSeconds %d must not be negative", p.ShutdownGracePeriodSeconds)
 		}
 		if seen[p.Priority] {
-			wrong("shutdownGracePeriodByPodPriority", "priority %d is written twice", p.Priority)
+			wrong(field, "priority %d is written twice", p.Priority)
 		}
 		seen[p.Priority] = true
 	}

@@ -61,7 +61,7 @@ func TestEvictionSettings(t *testing.T) {
 
 func TestEvictionSettingsValidated(t *testing.T) {
 	for name, test := range map[string]struct{ section, want string }{
-		"pids of nobody":      {"podPidsLimit: -2", "kubelet.podPidsLimit -2 is no number of processes"},
+		"pids of nobody":      {"podPidsLimit: -2", "kubelet.podPidsLimit: -2 is no number of processes"},
 		"no signal":           {"evictionHard: {memory.free: 1Gi}", `kubelet.evictionHard: unsupported eviction signal "memory.free"`},
 		"no amount":           {"evictionHard: {memory.available: little}", `kubelet.evictionHard: memory.available: "little" is no quantity`},
 		"soft without a time": {"evictionSoft: {memory.available: 1Gi}", "kubelet.evictionSoftGracePeriod: the soft threshold of memory.available needs a grace period"},

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
+	settings "github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 )
 
 // KubeletSettings are the fields of upstream's KubeletConfiguration
@@ -180,79 +179,37 @@ func (k *KubeletSettings) podPidsLimit() int64 {
 	return *k.PodPidsLimit
 }
 
-// validate returns everything that is wrong, by upstream's rules.
+// validate returns everything that is wrong, by the rules of `holdfast kubelet`.
 func (k *KubeletSettings) validate() []error {
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("kubelet."+field+" "+format, args...))
-	}
-	switch k.CgroupDriver {
-	case "", driverCgroupfs:
-	case "systemd":
-		wrong("cgroupDriver", `"systemd" is not possible: this version makes the cgroups of pods itself, without systemd; leave the field out`)
-	default:
-		wrong("cgroupDriver", "%q is not known: leave the field out, or write %s", k.CgroupDriver, driverCgroupfs)
-	}
-	if f := k.FileCheckFrequency.Duration; f != 0 && f < time.Second {
-		wrong("fileCheckFrequency", "%v is too short: at least 1s", f)
-	}
-	if k.HealthzPort != nil && (*k.HealthzPort < 0 || *k.HealthzPort > 65535) {
-		wrong("healthzPort", "%d is no port: 1 to 65535, or 0 for none", *k.HealthzPort)
-	}
-	if _, err := netip.ParseAddr(cmp.Or(k.HealthzBindAddress, localhost)); err != nil {
-		wrong("healthzBindAddress", "%q is no address, such as 127.0.0.1", k.HealthzBindAddress)
-	}
-	if f := k.RuntimeRequestTimeout.Duration; f != 0 && f < time.Second {
-		wrong("runtimeRequestTimeout", "%v is too short for any start of a container: at least 1s", f)
-	}
-	switch k.ConfigMapAndSecretChangeDetectionStrategy {
-	case "", kubeletconfig.WatchChangeDetectionStrategy, kubeletconfig.TTLCacheChangeDetectionStrategy, kubeletconfig.GetChangeDetectionStrategy:
-	default:
-		wrong("configMapAndSecretChangeDetectionStrategy", "%q is not known: Watch, Cache or Get", k.ConfigMapAndSecretChangeDetectionStrategy)
-	}
-	images := k.imageGC()
-	for field, percent := range map[string]int{
-		"imageGCHighThresholdPercent": images.HighThresholdPercent, "imageGCLowThresholdPercent": images.LowThresholdPercent,
-	} {
-		if percent < 0 || percent > 100 {
-			wrong(field, "%d is no percentage: 0 to 100", percent)
-		}
-	}
-	if images.LowThresholdPercent >= images.HighThresholdPercent {
-		wrong("imageGCLowThresholdPercent", "(%d) must be less than imageGCHighThresholdPercent (%d)", images.LowThresholdPercent, images.HighThresholdPercent)
-	}
-	if images.MinAge < 0 {
-		wrong("imageMinimumGCAge", "%v must not be negative", images.MinAge)
-	}
-	if images.MaxAge < 0 {
-		wrong("imageMaximumGCAge", "%v must not be negative", images.MaxAge)
-	}
-	if images.MaxAge > 0 && images.MaxAge <= images.MinAge {
-		wrong("imageMaximumGCAge", "(%v) must be more than imageMinimumGCAge (%v)", images.MaxAge, images.MinAge)
-	}
-	errs = append(errs, k.validatePulls()...)
-	errs = append(errs, k.validateSecurity()...)
-	errs = append(errs, k.validateShutdown()...)
-	logs, err := k.logRotation()
+	full, err := k.complete()
 	if err != nil {
-		errs = append(errs, err)
+		return []error{err}
 	}
-	if logs.MaxSize == 0 {
-		wrong("containerLogMaxSize", "0 would rotate logs all the time: a size such as 10Mi, or a negative one for never")
+	var errs []error
+	if k.CgroupDriver == "systemd" {
+		errs = append(errs, errors.New(`kubelet.cgroupDriver: "systemd" is not possible: this version makes the cgroups of pods itself, without systemd; leave the field out`))
 	}
-	if logs.MaxFiles < 2 {
-		wrong("containerLogMaxFiles", "%d is too few: at least 2", logs.MaxFiles)
+	if k.PodPidsLimit != nil && *k.PodPidsLimit < -1 {
+		errs = append(errs, fmt.Errorf("kubelet.podPidsLimit: %d is no number of processes: more than 0, or -1 for no limit", *k.PodPidsLimit))
 	}
-	if logs.Workers < 1 {
-		wrong("containerLogMaxWorkers", "%d is too few: at least 1", logs.Workers)
+	for _, w := range settings.Validate(full) {
+		errs = append(errs, fmt.Errorf("kubelet.%s: %s", w.Field, w.Message))
 	}
-	if logs.Interval < 3*time.Second {
-		wrong("containerLogMonitorInterval", "%v is too short: at least 3s", logs.Interval)
+	return append(errs, k.EvictionSettings.validate()...)
+}
+
+// complete returns the settings as a whole configuration, with upstream's defaults.
+func (k *KubeletSettings) complete() (*kubeletconfig.KubeletConfiguration, error) {
+	full := new(kubeletconfig.KubeletConfiguration)
+	written, err := json.Marshal(k)
+	if err == nil {
+		err = json.Unmarshal(written, full)
 	}
-	if limit := k.podPidsLimit(); limit < -1 {
-		wrong("podPidsLimit", "%d is no number of processes: more than 0, or -1 for no limit", limit)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	return slices.Concat(errs, k.EvictionSettings.validate(), k.TLSSettings.validate())
+	settings.SetDefaults(full)
+	return full, nil
 }
 
 // checkKubelet refuses, with the line, what the section "kubelet" cannot hold.

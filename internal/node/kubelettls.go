@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/certfile"
@@ -42,22 +41,6 @@ type X509Settings struct {
 	// ClientCAFile holds authorities, in PEM, whose client certificates are taken
 	// beside those of the node's own. Default: none.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
-}
-
-// validate returns what is wrong with the settings.
-func (s *TLSSettings) validate() []error {
-	var errs []error
-	if (s.TLSCertFile == "") != (s.TLSPrivateKeyFile == "") {
-		errs = append(errs, errors.New("kubelet.tlsCertFile and kubelet.tlsPrivateKeyFile belong together: write both or none"))
-	}
-	for field, path := range map[string]string{
-		"tlsCertFile": s.TLSCertFile, "tlsPrivateKeyFile": s.TLSPrivateKeyFile, "authentication.x509.clientCAFile": s.Authentication.X509.ClientCAFile,
-	} {
-		if path != "" && !filepath.IsAbs(path) {
-			errs = append(errs, fmt.Errorf("kubelet.%s %q must be an absolute path, such as /etc/holdfast/tls.crt", field, path))
-		}
-	}
-	return errs
 }
 
 // A kubeletTLS is by what certificates the kubelet's API and its clients know
