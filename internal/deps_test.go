@@ -27,6 +27,8 @@ var kinds = map[string]string{
 	"internal/qgroup":                 "leaf",
 	"internal/cgroupfs":               "leaf",
 	"internal/resourcemetrics":        "leaf",
+	"internal/processmetrics":         "leaf",
+	"internal/kubelet/podmetrics":     "leaf",
 	"internal/cadvisormetrics":        "leaf",
 	"internal/figures":                "leaf",
 	"internal/cli":                    "leaf",

@@ -228,7 +228,7 @@ type Kubelet struct {
 
 // New wires a kubelet. It starts nothing.
 func New(cfg Config) (*Kubelet, error) {
-	conn, err := cri.Dial(cfg.RuntimeEndpoint)
+	conn, err := cri.Dial(cfg.RuntimeEndpoint, cri.NewOperations(cfg.Metrics).Option())
 	if err != nil {
 		return nil, fmt.Errorf("container runtime %s: %w", cfg.RuntimeEndpoint, err)
 	}

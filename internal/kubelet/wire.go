@@ -67,6 +67,7 @@ func (k *Kubelet) wire() error {
 	}
 	k.wireEviction()
 	k.wireSources()
+	k.wireMetrics()
 	k.wireServer()
 	k.wirePodResources()
 	return nil
@@ -173,6 +174,7 @@ func (k *Kubelet) wirePods() {
 	k.workers = podworker.New(podworker.Config{
 		Log: log.With("part", "podworker"), Syncer: k.syncer, Cache: k.cache, Recorder: k.events,
 		Begins: k.pleg.Quiet, Refresh: k.pleg.Poke, RetryAt: k.retryAt, Finished: k.statuses.SetTerminated,
+		Metrics: k.cfg.Metrics,
 	})
 	k.mirrors = mirror.New(mirror.Config{
 		Log: log.With("part", "mirror"), Pods: k.cfg.Client.CoreV1(), Node: k.cfg.NodeName, NodeUID: k.nodeUID, Recorder: k.events,

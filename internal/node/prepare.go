@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -26,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
+	"github.com/holdfast-dev/holdfast/internal/processmetrics"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
 
@@ -40,7 +40,7 @@ func (n *node) prepare(ctx context.Context) error {
 		return err
 	}
 	n.metrics = prometheus.NewRegistry()
-	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	processmetrics.Register(n.metrics)
 	if err := n.prepareAPI(ctx, last); err != nil {
 		return err
 	}

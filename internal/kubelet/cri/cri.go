@@ -101,7 +101,7 @@ func New(conn *grpc.ClientConn, cfg Config) *Runtime {
 // Dial prepares a connection to the Unix socket endpoint, a path with or
 // without the scheme unix. It does not wait for anybody to listen there: the
 // first call connects, and a lost connection is made anew. The caller closes it.
-func Dial(endpoint string) (*grpc.ClientConn, error) {
+func Dial(endpoint string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix://"), "unix:")
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("container runtime endpoint %q: want unix:///path/to/socket", endpoint)
@@ -111,11 +111,11 @@ func Dial(endpoint string) (*grpc.ClientConn, error) {
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	reconnect.MaxDelay = 3 * time.Second
-	conn, err := grpc.NewClient("unix://"+path,
+	conn, err := grpc.NewClient("unix://"+path, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime endpoint %q: %w", endpoint, err)
 	}

@@ -60,7 +60,11 @@ func (r *run) do(ctx context.Context) error {
 	r.s.cfg.Probes.AddPod(r.pod)
 	r.id = acts.sandboxID
 	if acts.createSandbox {
-		if err := r.create(ctx, acts); err != nil {
+		err := r.create(ctx, acts)
+		if ctx.Err() == nil {
+			r.s.starts.pod(r.pod, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -226,6 +230,7 @@ func (r *run) start(ctx context.Context, acts actions) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		r.s.starts.container(r.pod, st, err)
 		if err == nil {
 			continue
 		}

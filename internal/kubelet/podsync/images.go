@@ -38,6 +38,7 @@ type puller struct {
 	rights  rights
 	gate    *gate
 	metrics imageMetrics
+	starts  *startMetrics
 	offline func(types.UID) bool // a pod runs without the API
 
 	mu struct {
@@ -58,12 +59,12 @@ type failure struct {
 	message string // as the container's state says it, with its reason
 }
 
-func newPuller(cfg Config, events events) *puller {
+func newPuller(cfg Config, events events, starts *startMetrics) *puller {
 	p := &puller{
 		runtime: cfg.Runtime, events: events, offline: cfg.Offline,
 		backoff: newBackoff(cfg.PullBackoff, cfg.MaxPullBackoff, 2*cfg.MaxPullBackoff),
 		keyring: keyring{events: events, objects: cfg.Objects, node: cfg.ImageCredentials, providers: cfg.Providers},
-		gate:    newGate(cfg.Pulls), metrics: newImageMetrics(cfg.Metrics),
+		gate:    newGate(cfg.Pulls), metrics: newImageMetrics(cfg.Metrics), starts: starts,
 	}
 	p.rights = rights{policy: cfg.Pulls.Verify, records: cfg.Records, checks: p.metrics.checks, log: cfg.Log}
 	p.mu.turns = map[string]*turn{}

@@ -306,6 +306,7 @@ type Syncer struct {
 	log    *slog.Logger
 	events events
 	puller *puller
+	starts *startMetrics
 	crash  *backoff
 
 	mu struct {
@@ -336,7 +337,8 @@ func New(cfg Config) *Syncer {
 		events: events{cfg.Recorder},
 		crash:  newBackoff(cfg.CrashBackoff, cfg.MaxCrashBackoff, crashReset),
 	}
-	s.puller = newPuller(cfg, s.events)
+	s.starts = newStartMetrics(cfg.Metrics)
+	s.puller = newPuller(cfg, s.events, s.starts)
 	s.mu.pods = map[types.UID]*memory{}
 	return s
 }

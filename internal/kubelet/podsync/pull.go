@@ -85,6 +85,7 @@ func (p *puller) pull(ctx context.Context, q *request) (pulled, error) {
 func (p *puller) told(ctx context.Context, q *request) (pulled, error) {
 	p.events.container(q.pod, q.c.Name, v1.EventTypeNormal, reason.Pulling, fmt.Sprintf("Pulling image %q", q.c.Image))
 	asked := time.Now()
+	defer func() { p.starts.pulled(q.pod.UID, asked, time.Now()) }()
 	q.credentials() // now: a program that hangs must not take the one place for a pull
 	leave, err := p.gate.enter(ctx)
 	if err != nil {

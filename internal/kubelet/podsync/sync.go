@@ -23,6 +23,7 @@ func (s *Syncer) SyncPod(ctx context.Context, pod, _ *v1.Pod, status *observed.S
 	old := s.waits(pod.UID)
 	r := &run{s: s, pod: pod, status: status, node: s.cfg.Node(), old: old, waits: old}
 	r.beginResize()
+	s.starts.saw(pod, status, time.Now())
 	api := s.cfg.Statuses.Report(pod, status, old)
 	if api.Phase == v1.PodSucceeded || api.Phase == v1.PodFailed {
 		if api.Reason == reason.DeadlineExceeded {
@@ -135,6 +136,7 @@ func (s *Syncer) SyncTerminated(ctx context.Context, pod *v1.Pod, status *observ
 		return err
 	}
 	s.forget(pod.UID)
+	s.starts.forget(pod.UID)
 	return nil
 }
 

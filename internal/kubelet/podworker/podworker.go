@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -84,6 +85,8 @@ type Config struct {
 	RetryMin      time.Duration // first pause after a failed step; default 100 ms, doubled each time, with jitter
 	RetryMax      time.Duration // longest pause after a failed step; default 10 s
 	StatusTimeout time.Duration // longest wait for a newer status, then the step has failed; default 2 min
+
+	Metrics prometheus.Registerer // nil: nobody sees them
 }
 
 func (c Config) withDefaults() Config {
@@ -111,9 +114,10 @@ func (c Config) withDefaults() Config {
 
 // Workers are the workers of all pods.
 type Workers struct {
-	cfg   Config
-	spawn wake.Bell // a worker waits for its goroutine
-	ended wake.Bell // a worker has finished
+	cfg     Config
+	metrics *metrics
+	spawn   wake.Bell // a worker waits for its goroutine
+	ended   wake.Bell // a worker has finished
 
 	mu struct {
 		sync.Mutex
@@ -127,9 +131,10 @@ type Workers struct {
 // New returns workers that do nothing until Run.
 func New(cfg Config) *Workers {
 	w := &Workers{
-		cfg:   cfg.withDefaults(),
-		spawn: wake.NewBell(),
-		ended: wake.NewBell(),
+		cfg:     cfg.withDefaults(),
+		metrics: newMetrics(cfg.Metrics),
+		spawn:   wake.NewBell(),
+		ended:   wake.NewBell(),
 	}
 	w.mu.workers = map[types.UID]*worker{}
 	w.mu.turns = map[string][]*worker{}
@@ -202,6 +207,8 @@ func (w *Workers) sync(j *job) (terminal bool, err error) {
 		return false, err
 	}
 	w.cfg.Begins(j.pod.UID)
+	began := time.Now()
+	defer func() { w.metrics.stepped(j, began) }()
 	switch j.state {
 	case lifecycle.Terminating:
 		return false, w.cfg.Syncer.SyncTerminating(j.ctx, j.pod, status, &j.grace)

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -77,6 +78,7 @@ func (w *Workers) addLocked(req *lifecycle.Request) *worker {
 		uid:      req.UID(),
 		fullName: req.FullName(),
 		orphan:   req.Orphan,
+		asked:    time.Now(),
 		wake:     wake.NewBell(),
 		pokes:    wake.NewBell(),
 		done:     make(chan struct{}),

@@ -63,6 +63,8 @@ type worker struct {
 	grace      int64     // seconds; 0: not terminating
 	graceSince time.Time // since when the grace period runs; zero: not yet
 
+	asked    time.Time          // when the worker was made
+	begun    bool               // its first step has begun
 	cancel   context.CancelFunc // ends the step in hand; nil: none
 	last     time.Time          // end of the last step
 	failures int                // steps that failed in a row
@@ -84,6 +86,7 @@ type job struct {
 	orphan *lifecycle.Orphan
 	grace  int64     // seconds that are left
 	after  time.Time // the status must be newer
+	first  bool      // of its worker
 }
 
 // pokeFloor is how soon after a failed step a hint may cause the next one: a
@@ -177,7 +180,11 @@ func (w *Workers) begin(ctx context.Context, k *worker) *job {
 		}
 		k.state = lifecycle.Syncing
 	}
-	j := &job{state: k.state, pod: k.pod, mirror: k.mirror, orphan: k.orphan, after: k.last, grace: k.grace}
+	j := &job{state: k.state, pod: k.pod, mirror: k.mirror, orphan: k.orphan, after: k.last, grace: k.grace, first: !k.begun}
+	if j.first {
+		k.begun = true
+		w.metrics.begun(j, k.asked)
+	}
 	if k.state == lifecycle.Terminating {
 		now := time.Now()
 		if k.graceSince.IsZero() {
