@@ -25,8 +25,8 @@ const cliHead = `<!-- Generated from the commands by "go generate ./cmd/holdfast
 # Look up a command or a flag
 
 Every command finds its node by ` + "`--root-dir`" + `, or by the environment variable
-` + "`HOLDFAST_ROOT_DIR`" + `. A program of the name ` + "`kubectl`" + ` that is this binary, by a link
-say, is ` + "`holdfast kubectl`" + `.
+` + "`HOLDFAST_ROOT_DIR`" + `. A program of the name ` + "`kubectl`" + ` or ` + "`kubelet`" + ` that is this
+binary, by a link say, is ` + "`holdfast kubectl`" + ` or ` + "`holdfast kubelet`" + `.
 `
 
 // TestCommandReference holds that docs/cli.md says what the commands say.

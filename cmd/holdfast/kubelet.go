@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 	"github.com/holdfast-dev/holdfast/internal/kubelethost"
 	"github.com/holdfast-dev/holdfast/internal/logging"
+	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 func newKubelet() *cobra.Command {
@@ -45,6 +46,9 @@ this machine. It stays in the foreground; SIGTERM leaves the pods running.`,
 		},
 	}
 	flags.AddTo(cmd.PersistentFlags())
+	// kubeadm reads the version so, and compares it with the cluster's.
+	cmd.Version = version.Kubernetes
+	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
 	cmd.AddCommand(newKubeletConfig(flags))
 	return cmd
 }

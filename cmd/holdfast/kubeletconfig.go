@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/cli"
+	"github.com/holdfast-dev/holdfast/internal/kubelet"
 	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 )
 
@@ -75,11 +76,11 @@ The exit code is 0 if nothing is wrong, and 1 if something is.`,
 			for _, file := range files {
 				sources.File = file
 				loaded, err := kubeletconfig.Load(sources)
-				if err != nil {
-					errs = append(errs, err)
-					continue
+				if err == nil {
+					warnOf(cmd, loaded)
+					err = new(kubelet.Config).Configure(&loaded.Kubelet)
 				}
-				warnOf(cmd, loaded)
+				errs = append(errs, err)
 			}
 			if err := errors.Join(errs...); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), err)

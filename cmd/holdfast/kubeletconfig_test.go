@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
+	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 // runConfig runs a command about a kubelet's configuration.
@@ -40,6 +42,7 @@ func TestKubeletConfig(t *testing.T) {
 	}
 	good, bad := put("good.yaml", "maxPods: 20\nport: 1000\n"), put("bad.yaml", "cpuManagerPolicy: static\nport: 0x\n")
 	worse := put("worse.yaml", "cpuManagerPolicy: static\nrunOnce: true\n")
+	evictions := put("evictions.yaml", "evictionHard: {memory.available: much}\n")
 
 	printed, stderr, err := runConfig("print", "--config", good, "--port", "2000", "--housekeeping-interval=5s")
 	if err != nil {
@@ -70,13 +73,27 @@ func TestKubeletConfig(t *testing.T) {
 	if _, stderr, err := runConfig("validate", good, again); err != nil || stderr != "" {
 		t.Errorf("good files: %v, %s", err, stderr)
 	}
-	_, stderr, err = runConfig("validate", bad, worse, good)
+	_, stderr, err = runConfig("validate", bad, worse, good, evictions)
 	if got := exitCode(err); got != exitFailed {
 		t.Errorf("got exit code %d, want %d", got, exitFailed)
 	}
-	for _, want := range []string{bad + ":4: port: an integer is wanted", worse + ":3: cpuManagerPolicy: ", worse + ":4: runOnce: "} {
+	for _, want := range []string{bad + ":4: port: an integer is wanted", worse + ":3: cpuManagerPolicy: ", worse + ":4: runOnce: ", `evictionHard: memory.available: "much" is no quantity`} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("got %q, want %q in it", stderr, want)
 		}
+	}
+}
+
+// TestKubeletVersion holds the form that kubeadm reads of a program of that name, in
+// a process of its own.
+func TestKubeletVersion(t *testing.T) {
+	if os.Getenv("KUBELET_VERSION") != "" {
+		os.Exit(run(t.Context(), []string{"/usr/bin/kubelet", "--version"}))
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKubeletVersion$")
+	cmd.Env = append(os.Environ(), "KUBELET_VERSION=1")
+	out, err := cmd.Output()
+	if got, want := string(out), "Kubernetes "+version.Kubernetes+"\n"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

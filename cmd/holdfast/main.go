@@ -41,8 +41,9 @@ func (e *exitError) Error() string {
 }
 
 func run(ctx context.Context, args []string) int {
-	if filepath.Base(args[0]) == "kubectl" {
-		args = append([]string{args[0], "kubectl"}, args[1:]...)
+	switch name := filepath.Base(args[0]); name {
+	case "kubectl", "kubelet": // a link of that name in the path
+		args = append([]string{args[0], name}, args[1:]...)
 	}
 	cmd := newCommand()
 	cmd.SetArgs(args[1:])

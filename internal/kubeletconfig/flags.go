@@ -187,6 +187,9 @@ func (v *fieldValue) Set(text string) error {
 	}
 	v.flags.fields[v.rule.field] = fieldFlag{name: v.rule.flag, value: value}
 	v.text, v.given = text, true
+	if v.rule.field == "staticPodURLHeader" { // may hold a password
+		v.text = "<masked>"
+	}
 	return nil
 }
 
