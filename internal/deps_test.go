@@ -45,6 +45,8 @@ var kinds = map[string]string{
 	"internal/kubelethost":            "leaf",
 	"internal/kubelet":                "root",
 	"internal/kubelet/allocation":     "leaf",
+	"internal/kubelet/nodeaddress":    "leaf",
+	"internal/kubelet/nodelabels":     "leaf",
 	"internal/kubelet/checkpoint":     "adapter",
 	"internal/kubelet/podcertificate": "stage",
 	"internal/kubelet/checkpointer":   "stage",

@@ -59,8 +59,12 @@ import (
 // A Config says which node this is and what it works with. Everything is
 // required but what says otherwise.
 type Config struct {
-	NodeName  string
-	Addresses []netip.Addr // the node's own, the primary one first
+	NodeName string
+	// Addresses are the node's own, the primary one first. None: they are found by
+	// what Node says.
+	Addresses []netip.Addr
+	// Node is how the Node object is made and kept. Zero: as by upstream's defaults.
+	Node NodeSettings
 
 	// Dir holds pods' volumes and files, and in its folder seccomp, which New
 	// makes, the profiles that pods name by localhostProfile. Absolute, exists.

@@ -30,14 +30,6 @@ func (k *Kubelet) port() int {
 	return k.cfg.Listeners[0].Addr().(*net.TCPAddr).Port
 }
 
-func (k *Kubelet) addresses() []string {
-	ips := make([]string, len(k.cfg.Addresses))
-	for i, a := range k.cfg.Addresses {
-		ips[i] = a.String()
-	}
-	return ips
-}
-
 func (k *Kubelet) allocatable() v1.ResourceList {
 	if node := k.thisNode(); node != nil {
 		return node.Status.Allocatable

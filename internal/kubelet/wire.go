@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/desired"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/mirror"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/nodestatus"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/objects"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/observed"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pleg"
@@ -101,15 +100,7 @@ func (k *Kubelet) wireHost() error {
 	}
 	k.folders = podfolder.New(k.cfg.Dir, k.cfg.LogDir)
 	k.runtime = cri.New(k.conn, cri.Config{Timeout: k.cfg.RuntimeTimeout, ImageConn: k.imageConn, Log: log.With("part", "cri")})
-	k.node = nodestatus.New(nodestatus.Config{
-		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
-		LeaseDuration: k.cfg.LeaseDuration,
-		Runtime:       k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: log.With("part", "nodestatus"),
-		Addresses: k.cfg.Addresses, KubeletPort: k.port(), Version: version.Kubernetes,
-		Pressure: k.pressure, Withheld: k.cfg.Eviction.Withheld, PressureTaints: k.cfg.PressureTaints,
-		VolumesInUse: func() []v1.UniqueVolumeName { return k.volumes.InUse() },
-		Checks:       []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
-	})
+	k.wireNode()
 	return nil
 }
 
@@ -143,7 +134,7 @@ func (k *Kubelet) wirePods() {
 	k.probeMetrics = prometheus.NewRegistry()
 	k.probes = prober.New(prober.Config{
 		Handler: probehandler.New(k.runtime, version.Kubernetes), Statuses: k.cache, Told: toldStatus(k.told), Events: k.events,
-		HostIP: func() string { return k.cfg.Addresses[0].String() }, Metrics: k.probeMetrics, Log: log.With("part", "prober"),
+		HostIP: k.hostIP, Metrics: k.probeMetrics, Log: log.With("part", "prober"),
 	})
 	k.statuses = podstatus.New(podstatus.Config{
 		Log: log.With("part", "podstatus"), Pods: k.cfg.Client.CoreV1(),

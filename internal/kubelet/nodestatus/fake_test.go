@@ -1,12 +1,14 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeaddress"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,8 +35,11 @@ var errDown = errors.New("connection refused")
 
 // fakeAPI holds one Node and one Lease as an API server would.
 type fakeAPI struct {
-	mu     sync.Mutex
-	down   bool
+	mu   sync.Mutex
+	down bool
+	// mayNotCreate refuses to create nodes.
+	mayNotCreate bool
+
 	node   *v1.Node
 	lease  *coordinationv1.Lease
 	calls  map[string]int // by verb and kind
@@ -71,6 +78,9 @@ func (f *fakeAPI) Create(_ context.Context, node *v1.Node, _ metav1.CreateOption
 		return nil, err
 	}
 	defer leave()
+	if f.mayNotCreate {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, node.Name, errors.New("not yours"))
+	}
 	if f.node != nil {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "nodes"}, node.Name)
 	}
@@ -190,6 +200,27 @@ type fakeRuntime struct {
 	err     error
 	hang    bool
 	network bool
+	images  []*runtimeapi.Image
+	cidrs   []string // as told
+}
+
+func (f *fakeRuntime) Images(context.Context) ([]*runtimeapi.Image, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.images, f.err
+}
+
+func (f *fakeRuntime) SetPodCIDR(_ context.Context, cidrs string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cidrs = append(f.cidrs, cidrs)
+	return f.err
+}
+
+func (f *fakeRuntime) told() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.cidrs)
 }
 
 func (f *fakeRuntime) set(err error, hang, network bool) {
@@ -226,16 +257,29 @@ func (f *fakeRuntime) Status(ctx context.Context) (*runtimeapi.StatusResponse, e
 
 // fakeMachine is a machine that can get low on something.
 type fakeMachine struct {
-	mu  sync.Mutex
-	low []v1.NodeConditionType
+	mu   sync.Mutex
+	low  []v1.NodeConditionType
+	boot string // default: b
+	err  error
+}
+
+func (f *fakeMachine) set(boot string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boot, f.err = boot, err
 }
 
 func (f *fakeMachine) Machine() (v1.ResourceList, v1.NodeSystemInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, v1.NodeSystemInfo{}, f.err
+	}
 	return v1.ResourceList{
 		v1.ResourceCPU:              resource.MustParse("2"),
 		v1.ResourceMemory:           resource.MustParse("1Gi"),
 		v1.ResourceEphemeralStorage: resource.MustParse("1000"),
-	}, v1.NodeSystemInfo{KernelVersion: "6.1", BootID: "b"}, nil
+	}, v1.NodeSystemInfo{KernelVersion: "6.1", BootID: cmp.Or(f.boot, "b")}, nil
 }
 
 func (f *fakeMachine) pressure() []v1.NodeConditionType {
@@ -264,14 +308,15 @@ type rig struct {
 	runtime *fakeRuntime
 	machine *fakeMachine
 	cfg     Config
+	jitter  func() float64
 }
 
 func newRig() *rig {
 	api := &fakeAPI{}
-	r := &rig{api: api, runtime: &fakeRuntime{network: true}, machine: &fakeMachine{}}
+	r := &rig{api: api, runtime: &fakeRuntime{network: true}, machine: &fakeMachine{}, jitter: func() float64 { return 0.5 }}
 	r.cfg = Config{
 		Node: "n1", Nodes: api, Leases: fakeLeases{api}, Runtime: r.runtime, Machine: r.machine, Events: api,
-		Log: slog.New(slog.DiscardHandler), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Log: slog.New(slog.DiscardHandler), Addresses: nodeaddress.Fixed("n1", netip.MustParseAddr("10.0.0.1")),
 		KubeletPort: 10250, Version: "v1.37.2", Pressure: r.machine.pressure, Withheld: withheld,
 	}
 	return r
@@ -280,6 +325,7 @@ func newRig() *rig {
 // start runs the reporter until the test ends.
 func (r *rig) start(t *testing.T) *Reporter {
 	reporter := New(r.cfg)
+	reporter.jitter = r.jitter
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {

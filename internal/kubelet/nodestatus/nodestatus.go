@@ -17,7 +17,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeaddress"
 	"github.com/holdfast-dev/holdfast/internal/wake"
 )
 
@@ -35,6 +38,19 @@ import (
 type runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+	Images(ctx context.Context) ([]*runtimeapi.Image, error)
+	// SetPodCIDR tells the runtime which networks, separated by commas, the cluster
+	// gave the node's pods.
+	SetPodCIDR(ctx context.Context, cidrs string) error
+}
+
+// addresses are the node's; a nodeaddress.Finder is one.
+type addresses interface {
+	// Find returns what to report of a node that is reported with have now.
+	Find(ctx context.Context, have []v1.NodeAddress) ([]v1.NodeAddress, error)
+	// Provided is the value of the annotation by which a cloud's controller learns
+	// which addresses the node was told to have; empty: none.
+	Provided() string
 }
 
 // machine is what we run on. Its answers are the caller's to keep.
@@ -62,6 +78,23 @@ type events interface {
 	Eventf(object apiruntime.Object, eventType, reason, format string, args ...any)
 }
 
+// A Registration says how the Node object is made. The zero value makes one of this
+// machine alone.
+type Registration struct {
+	// Never waits for a Node that somebody else makes, and leaves its labels and
+	// annotations alone (registerNode: false).
+	Never bool
+	// Labels come on top of hostname, OS and architecture. One that exists already is
+	// given those that nodelabels.Reconciled says.
+	Labels map[string]string
+	Taints []v1.Taint // put on a node that we create, never on one that exists
+	// ProviderID names the machine for its cloud, as kind://…; for a node that we create.
+	ProviderID string
+	// ExternalCloud taints a node that we create until its cloud's controller has
+	// completed it.
+	ExternalCloud bool
+}
+
 // A Check is a part of the kubelet that the node's readiness depends on.
 type Check struct {
 	Name string       // as shown in the condition: "PLEG" reads `PLEG is not healthy: …`; empty: the error alone is
@@ -79,14 +112,27 @@ type Config struct {
 	Events  events
 	Log     *slog.Logger
 
-	Addresses   []netip.Addr      // the node's own, primary first, reported as InternalIP
-	KubeletPort int               // of the kubelet's HTTPS API
-	Version     string            // reported as kubeletVersion: the Kubernetes version we behave as
-	Labels      map[string]string // on top of hostname, OS and architecture; default: none
-	Taints      []v1.Taint        // put on a node that we create, never on one that exists; default: none
-	MaxPods     int64             // default: 110
-	Reserved    v1.ResourceList   // kept from pods, on top of what is withheld; default: nothing
-	Checks      []Check           // default: none
+	Hostname    string // label of that name; default: Node
+	Addresses   addresses
+	KubeletPort int    // of the kubelet's HTTPS API
+	Version     string // reported as kubeletVersion: the Kubernetes version we behave as
+
+	Registration Registration
+
+	MaxPods     int64           // default: 110
+	PodsPerCore int64           // fewer than MaxPods on a machine with few CPUs; default: no such limit
+	Reserved    v1.ResourceList // kept from pods, on top of what is withheld; default: nothing
+	MaxImages   int             // how many images are reported, the largest first; negative: all; default: 50
+	Features    []string        // that the node declares, in order; default: none
+	Checks      []Check         // default: none
+
+	// Devices returns what device plugins offer, by name, and the names of those
+	// that are gone. It must not block. Default: none.
+	Devices func() (capacity, allocatable v1.ResourceList, removed []string)
+	// DevicesUnknown reports whether nothing is known of the devices of before, as on a
+	// machine that was set up anew: until its plugins have registered, a node that
+	// exists has none. Default: it does not.
+	DevicesUnknown func() bool
 
 	// Pressure returns which of MemoryPressure, DiskPressure and PIDPressure the
 	// node has. It must not block. Default: none.
@@ -117,11 +163,19 @@ func (c Config) withDefaults() Config {
 	c.ReportFrequency = cmp.Or(c.ReportFrequency, 5*time.Minute)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, 40*time.Second)
 	c.MaxPods = cmp.Or(c.MaxPods, 110)
+	c.MaxImages = cmp.Or(c.MaxImages, 50)
+	c.Hostname = cmp.Or(c.Hostname, c.Node)
 	if c.Pressure == nil {
 		c.Pressure = func() []v1.NodeConditionType { return nil }
 	}
 	if c.VolumesInUse == nil {
 		c.VolumesInUse = func() []v1.UniqueVolumeName { return nil }
+	}
+	if c.Devices == nil {
+		c.Devices = func() (capacity, allocatable v1.ResourceList, removed []string) { return nil, nil, nil }
+	}
+	if c.DevicesUnknown == nil {
+		c.DevicesUnknown = func() bool { return false }
 	}
 	if c.Withheld == nil {
 		c.Withheld = func(v1.ResourceList) v1.ResourceList { return nil }
@@ -143,12 +197,23 @@ type Reporter struct {
 		look look
 		node *v1.Node // as last read or written; never changed in place
 
-		answered time.Time // when the API last answered; zero: never
+		answered time.Time        // when the API last answered; zero: never
+		found    []v1.NodeAddress // last
 	}
 
-	// Of the reporting goroutine alone:
-	reportedAt time.Time
-	lastErr    string // of the last report, to log changes only
+	jitter func() float64 // 0 up to 1
+
+	// Of the goroutine that registers and then reports alone:
+	reportedAt    time.Time
+	delay         time.Duration // on top of ReportFrequency, until the next report
+	lastErr       string        // of the last report, to log changes only
+	lastHalfErr   string        // of what a report went on without
+	lastCIDRErr   string        // of what the runtime was told of pods' networks
+	images        []v1.ContainerImage
+	imagesAt      time.Time // when they were asked for
+	podCIDRs      string    // that the runtime was told
+	unschedulable bool      // as last told
+	rebootTold    bool
 }
 
 // New prepares a Reporter; Run starts it.
@@ -159,6 +224,7 @@ func New(cfg Config) *Reporter {
 		poke:  wake.NewBell(),
 		ready: make(chan struct{}),
 
+		jitter:     rand.Float64,
 		registered: make(chan struct{}),
 	}
 	r.mu.look = look{runtimeErr: errRuntimeDown, networkErr: errNetworkUnknown}
@@ -194,6 +260,19 @@ func (r *Reporter) Node() *v1.Node {
 	return r.mu.node
 }
 
+// HostIPs returns the node's addresses as pods see them, the primary first, as the API
+// has them or, before that, as they were found. None: there are none yet.
+func (r *Reporter) HostIPs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.node != nil {
+		if ips := nodeaddress.HostIPs(r.mu.node.Status.Addresses); ips != nil {
+			return ips
+		}
+	}
+	return nodeaddress.HostIPs(r.mu.found)
+}
+
 // Answered returns when the API last answered about the Node; zero: not yet. It
 // is asked every few seconds.
 func (r *Reporter) Answered() time.Time {
@@ -208,12 +287,12 @@ func (r *Reporter) Poke() { r.poke.Ring() }
 // Run registers the node, reports and renews until ctx is done. The Node and
 // its lease stay: pods outlive the agent.
 func (r *Reporter) Run(ctx context.Context) error {
+	r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	r.lookAtRuntime(ctx)
 	if err := r.register(ctx); err != nil {
 		return err
 	}
 	close(r.registered)
-	r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -253,7 +332,7 @@ func (r *Reporter) reportLoop(ctx context.Context) {
 // report.
 func (r *Reporter) readinessDiffers() bool {
 	node := r.Node()
-	return node == nil || isReady(node) != (r.notReady() == nil)
+	return node == nil || isReady(node) != (r.notReady(nil) == nil)
 }
 
 // report brings the API's Node up to date and returns whether it is ready.
@@ -289,21 +368,23 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 	defer cancel()
 	// Version 0: any state the API has at hand will do, as for the upstream kubelet.
 	node, err := r.cfg.Nodes.Get(callCtx, r.cfg.Node, metav1.GetOptions{ResourceVersion: "0"})
-	if isNotFound(err) {
+	if isNotFound(err) && !r.cfg.Registration.Never {
 		r.log.Warn("Node object is gone, registering again")
 		return false, r.tryRegister(callCtx)
 	} else if err != nil {
 		return false, fmt.Errorf("get node: %w", err)
 	}
+	if node, err = r.mend(callCtx, node); err != nil {
+		return false, err
+	}
 	if node, err = r.taint(callCtx, node); err != nil {
 		return false, err
 	}
+	r.tellPodCIDR(callCtx, node)
 	wanted := node.DeepCopy()
-	told, err := r.fill(wanted)
-	if err != nil {
-		return false, err
-	}
-	if sameStatus(&node.Status, &wanted.Status) && time.Since(r.reportedAt) < r.cfg.ReportFrequency {
+	told := r.fill(callCtx, wanted)
+	changed := !sameStatus(&node.Status, &wanted.Status)
+	if !changed && time.Since(r.reportedAt) < r.cfg.ReportFrequency+r.delay {
 		r.keep(node)
 		return isReady(node), nil
 	}
@@ -315,13 +396,49 @@ func (r *Reporter) tryReport(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("patch node status: %w", err)
 	}
-	r.reportedAt = time.Now()
+	// After a change, or a start, which many nodes may have had at once, the next
+	// report is up to a half earlier or later; from then on it is regular.
+	spread := changed || r.reportedAt.IsZero()
+	r.reportedAt, r.delay = time.Now(), 0
+	if spread {
+		r.delay = time.Duration((r.jitter() - 0.5) * float64(r.cfg.ReportFrequency))
+	}
 	r.keep(node)
-	for _, reason := range told {
+	r.tell(node, told)
+	return isReady(node), nil
+}
+
+// tell tells, by events, what changed.
+func (r *Reporter) tell(node *v1.Node, reasons []string) {
+	if node.Spec.Unschedulable != r.unschedulable {
+		r.unschedulable = node.Spec.Unschedulable
+		reason := "NodeSchedulable"
+		if r.unschedulable {
+			reason = "NodeNotSchedulable"
+		}
+		reasons = append(reasons, reason)
+	}
+	for _, reason := range reasons {
 		r.log.Info("Node condition changed", "reason", reason)
 		r.cfg.Events.Eventf(r.reference(), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.cfg.Node, reason)
 	}
-	return isReady(node), nil
+}
+
+// tellPodCIDR tells the runtime the networks of the node's pods when the cluster has
+// given others: a runtime may make its network's configuration of them.
+func (r *Reporter) tellPodCIDR(ctx context.Context, node *v1.Node) {
+	cidrs := strings.Join(node.Spec.PodCIDRs, ",")
+	if cidrs == "" || cidrs == r.podCIDRs {
+		return
+	}
+	err := r.cfg.Runtime.SetPodCIDR(ctx, cidrs)
+	if err == nil {
+		r.podCIDRs = cidrs
+	}
+	if text := textOf(err); text != r.lastCIDRErr {
+		r.lastCIDRErr = text
+		r.log.Info("Runtime was told the networks of the node's pods; what it refuses is tried again", "err", text)
+	}
 }
 
 func (r *Reporter) keep(node *v1.Node) {
@@ -330,38 +447,80 @@ func (r *Reporter) keep(node *v1.Node) {
 	r.mu.node, r.mu.answered = node, time.Now()
 }
 
-// fill writes this machine into node, and returns the reasons of conditions
-// that changed.
-func (r *Reporter) fill(node *v1.Node) ([]string, error) {
-	has, info, err := r.cfg.Machine.Machine()
-	if err != nil {
-		return nil, fmt.Errorf("read the machine: %w", err)
-	}
+// imagesPeriod is how old the list of images may be, as upstream's.
+const imagesPeriod = 30 * time.Second
+
+// fill writes this machine into node, and returns the reasons of conditions that
+// changed. What cannot be found out stays as it was there.
+func (r *Reporter) fill(ctx context.Context, node *v1.Node) []string {
 	r.mu.Lock()
 	seen := r.mu.look
 	r.mu.Unlock()
-	f := facts{now: metav1.Now(), has: has, info: info, pressure: r.cfg.Pressure(), notReady: r.notReady(), inUse: r.cfg.VolumesInUse()}
+	f := facts{now: metav1.Now(), pressure: r.cfg.Pressure(), inUse: r.cfg.VolumesInUse()}
+	has, info, errMachine := r.cfg.Machine.Machine()
+	if errMachine != nil {
+		errMachine = fmt.Errorf("read the machine: %w", errMachine)
+		info = node.Status.NodeInfo
+	}
+	f.has, f.info = has, info
 	f.info.ContainerRuntimeVersion, f.info.KubeletVersion = seen.version, r.cfg.Version
 	f.handlers, f.features = seen.handlers, seen.features
-	return apply(&node.Status, r.cfg, f), nil
+	f.deviceCapacity, f.deviceAllocatable, f.deviceRemoved = r.cfg.Devices()
+
+	addresses, errAddresses := r.cfg.Addresses.Find(ctx, node.Status.Addresses)
+	if errAddresses != nil {
+		addresses = node.Status.Addresses
+	}
+	f.addresses = addresses
+	r.mu.Lock()
+	r.mu.found = addresses
+	r.mu.Unlock()
+
+	var errImages error
+	f.images, errImages = r.listImages(ctx)
+	f.notReady = r.notReady(errMachine)
+	if before := node.Status.NodeInfo.BootID; before != "" && before != f.info.BootID && !r.rebootTold {
+		r.rebootTold = true
+		r.cfg.Events.Eventf(r.reference(), v1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", r.cfg.Node, f.info.BootID)
+	}
+	if text := textOf(errors.Join(errMachine, errAddresses, errImages)); text != r.lastHalfErr && ctx.Err() == nil {
+		r.lastHalfErr = text
+		r.log.Warn("Not all of the node's status is known", "err", cmp.Or(text, "it is again"))
+	}
+	return apply(&node.Status, r.cfg, f)
 }
 
-// notReady joins all that keeps the node from being ready, or returns nil.
-func (r *Reporter) notReady() []error {
-	var errs []error
+// listImages returns the images that are reported. While the runtime does not answer
+// they are the last ones.
+func (r *Reporter) listImages(ctx context.Context) ([]v1.ContainerImage, error) {
+	if time.Since(r.imagesAt) < imagesPeriod || r.RuntimeErr() != nil {
+		return r.images, nil
+	}
+	list, err := r.cfg.Runtime.Images(ctx)
+	if err != nil {
+		return r.images, err
+	}
+	r.images, r.imagesAt = largest(list, r.cfg.MaxImages), time.Now()
+	return r.images, nil
+}
+
+// notReady returns all that keeps the node from being ready, in upstream's order.
+func (r *Reporter) notReady(machine error) []error {
+	var runtime, others []error
 	for _, check := range r.cfg.Checks {
-		if err := check.Err(); err != nil {
-			if check.Name != "" {
-				err = fmt.Errorf("%s is not healthy: %w", check.Name, err)
-			}
-			errs = append(errs, err)
+		switch err := check.Err(); {
+		case err == nil:
+		case check.Name != "":
+			runtime = append(runtime, fmt.Errorf("%s is not healthy: %w", check.Name, err))
+		default:
+			others = append(others, err)
 		}
 	}
-	if err := r.RuntimeErr(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := r.NetworkErr(); err != nil {
-		errs = append(errs, err)
+	var errs []error
+	for _, err := range slices.Concat([]error{r.RuntimeErr()}, runtime, []error{r.NetworkErr()}, others, []error{machine}) {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errs
 }

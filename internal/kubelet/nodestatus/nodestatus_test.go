@@ -30,7 +30,7 @@ func TestRegistersAndBecomesReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newRig()
 		rig.runtime.set(nil, false, false)
-		rig.cfg.Labels = map[string]string{"site": "a"}
+		rig.cfg.Registration.Labels = map[string]string{"site": "a"}
 		reporter := rig.start(t)
 		after(time.Second)
 
@@ -74,7 +74,7 @@ func TestRegistersAndBecomesReady(t *testing.T) {
 		}
 		// The event follows the patch that tells of readiness.
 		synctest.Wait()
-		if got := rig.api.told(); got != "Starting NodeReady" {
+		if got := rig.api.told(); got != "Starting NodeHasSufficientMemory NodeHasNoDiskPressure NodeHasSufficientPID NodeReady" {
 			t.Errorf("events = %q", got)
 		}
 	})
@@ -183,7 +183,7 @@ func TestConditionsFollow(t *testing.T) {
 func TestAdoptsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newRig()
-		rig.cfg.Taints = []v1.Taint{{Key: "ours", Effect: v1.TaintEffectNoSchedule}}
+		rig.cfg.Registration.Taints = []v1.Taint{{Key: "ours", Effect: v1.TaintEffectNoSchedule}}
 		theirs := v1.Taint{Key: "theirs", Effect: v1.TaintEffectNoExecute}
 		rig.api.node = &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "old", Labels: map[string]string{"keep": "me", "kubernetes.io/hostname": "wrong"}, Annotations: map[string]string{"keep": "me"}},
@@ -266,7 +266,7 @@ func TestPressureTaints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rig := newRig()
-				rig.cfg.Taints, rig.cfg.PressureTaints = []v1.Taint{theirs}, test.ours
+				rig.cfg.Registration.Taints, rig.cfg.PressureTaints = []v1.Taint{theirs}, test.ours
 				reporter := rig.start(t)
 				after(20 * time.Second)
 				patches := rig.api.count("patch node")

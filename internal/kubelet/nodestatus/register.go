@@ -3,9 +3,9 @@ package nodestatus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	goruntime "runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeaddress"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodelabels"
 	"github.com/holdfast-dev/holdfast/internal/retry"
 )
 
@@ -65,60 +67,120 @@ func (r *Reporter) lookPeriod() time.Duration {
 	return r.cfg.LookPeriod
 }
 
-// tryRegister creates the Node, or adopts the one that exists: its labels and
-// annotations are completed, its taints and whatever else others gave it stay.
+// tryRegister creates the Node, or adopts the one that exists: the labels that say
+// what this machine is and our annotations are put right, its taints and whatever else
+// others gave it stay. A Node that somebody else is to make is only looked for.
 func (r *Reporter) tryRegister(ctx context.Context) error {
-	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Labels: r.labels(), Annotations: annotations()},
-		Spec:       v1.NodeSpec{Taints: r.cfg.Taints},
+	if r.cfg.Registration.Never {
+		existing, err := r.cfg.Nodes.Get(ctx, r.cfg.Node, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("get node, which somebody else is to register (registerNode: false): %w", err)
+		}
+		r.keep(existing)
+		return nil
 	}
-	if _, err := r.fill(node); err != nil {
-		return err
-	}
+	node := r.newNode()
+	told := r.fill(ctx, node)
 	created, err := r.cfg.Nodes.Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
 		r.keep(created)
+		r.tell(created, told)
 		return nil
 	}
-	if !apierrors.IsAlreadyExists(err) {
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("create node: %w", err)
 	}
-	existing, err := r.cfg.Nodes.Get(ctx, r.cfg.Node, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("get node: %w", err)
+	// Who may not make one may have one.
+	existing, errGet := r.cfg.Nodes.Get(ctx, r.cfg.Node, metav1.GetOptions{})
+	if errGet != nil {
+		return fmt.Errorf("get node: %w", errors.Join(errGet, err))
 	}
-	data, err := metadataPatch(existing, r.labels(), annotations())
-	if err != nil {
+	if existing, err = r.setMetadata(ctx, existing, nodelabels.Reconciled(node.Labels)); err != nil {
 		return err
 	}
-	if data != nil {
-		existing, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
-		if err != nil {
-			return fmt.Errorf("patch the node's labels and annotations: %w", err)
-		}
+	if existing, err = r.forgetDevices(ctx, existing); err != nil {
+		return err
 	}
 	r.keep(existing)
 	return nil
 }
 
-func (r *Reporter) labels() map[string]string {
-	labels := map[string]string{
-		v1.LabelHostname:   r.cfg.Node,
-		v1.LabelOSStable:   goruntime.GOOS,
-		v1.LabelArchStable: goruntime.GOARCH,
+// newNode is the Node to create, without its status.
+func (r *Reporter) newNode() *v1.Node {
+	reg := &r.cfg.Registration
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Labels: nodelabels.New(r.cfg.Hostname, reg.Labels), Annotations: map[string]string{}},
+		Spec:       v1.NodeSpec{Taints: slices.Clone(reg.Taints), ProviderID: reg.ProviderID},
 	}
-	maps.Copy(labels, r.cfg.Labels)
-	return labels
+	for key, value := range r.annotations() {
+		if value != "" {
+			node.Annotations[key] = value
+		}
+	}
+	if reg.ExternalCloud {
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	}
+	return node
 }
 
-// annotations say that a controller attaches volumes to this node, and not the node
-// itself, as upstream's does: a cluster's leaves the node alone without.
-func annotations() map[string]string {
-	return map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+// uninitialized is the taint that a cloud's controller takes away.
+const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// annotations are those that we keep; one that is empty is not to be there. The first
+// says that a controller attaches volumes to this node, and not the node itself, as
+// upstream's does: a cluster's leaves the node alone without.
+func (r *Reporter) annotations() map[string]string {
+	return map[string]string{
+		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+		nodeaddress.ProvidedAnnotation:                           r.cfg.Addresses.Provided(),
+	}
 }
 
-// metadataPatch computes what is missing of labels and annotations on node; nil:
-// nothing.
+// mend puts back labels and annotations that the node needs while it runs, if somebody
+// took them away or the machine is another one. All others stay.
+func (r *Reporter) mend(ctx context.Context, node *v1.Node) (*v1.Node, error) {
+	if r.cfg.Registration.Never {
+		return node, nil
+	}
+	return r.setMetadata(ctx, node, nodelabels.Platform())
+}
+
+func (r *Reporter) setMetadata(ctx context.Context, node *v1.Node, labels map[string]string) (*v1.Node, error) {
+	data, err := metadataPatch(node, labels, r.annotations())
+	if err != nil || data == nil {
+		return node, err
+	}
+	node, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("patch the node's labels and annotations: %w", err)
+	}
+	return node, nil
+}
+
+// forgetDevices has an existing Node without extended resources where nobody knows of
+// them any more: what is scheduled on them would not start.
+func (r *Reporter) forgetDevices(ctx context.Context, node *v1.Node) (*v1.Node, error) {
+	if !r.cfg.DevicesUnknown() {
+		return node, nil
+	}
+	wanted := node.DeepCopy()
+	zeroExtended(&wanted.Status)
+	if sameStatus(&node.Status, &wanted.Status) {
+		return node, nil
+	}
+	data, err := statusPatch(node, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("compute the patch of extended resources: %w", err)
+	}
+	node, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("patch the node's extended resources: %w", err)
+	}
+	return node, nil
+}
+
+// metadataPatch computes what is missing of labels and annotations on node, and what
+// is there of annotations that are not to be; nil: nothing.
 func metadataPatch(node *v1.Node, labels, annotations map[string]string) ([]byte, error) {
 	missing := map[string]any{}
 	if m := lacks(node.Labels, labels); len(m) > 0 {
@@ -138,12 +200,17 @@ func metadataPatch(node *v1.Node, labels, annotations map[string]string) ([]byte
 	return data, nil
 }
 
-// lacks returns what of want is not in have, or is otherwise there.
-func lacks(have, want map[string]string) map[string]string {
-	missing := map[string]string{}
+// lacks returns what of want is not in have, or is otherwise there; nil stands for
+// what is to go, which is empty in want.
+func lacks(have, want map[string]string) map[string]*string {
+	missing := map[string]*string{}
 	for key, value := range want {
-		if now, ok := have[key]; !ok || now != value {
-			missing[key] = value
+		now, ok := have[key]
+		switch {
+		case value == "" && ok:
+			missing[key] = nil
+		case value != "" && now != value:
+			missing[key] = &value
 		}
 	}
 	return missing

@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,13 +14,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // facts is all that a status is computed from.
 type facts struct {
-	now      metav1.Time
-	has      v1.ResourceList
-	info     v1.NodeSystemInfo
+	now       metav1.Time
+	has       v1.ResourceList // nil: it could not be read
+	info      v1.NodeSystemInfo
+	addresses []v1.NodeAddress
+	images    []v1.ContainerImage
+
+	deviceCapacity, deviceAllocatable v1.ResourceList
+	deviceRemoved                     []string
+
 	pressure []v1.NodeConditionType // of the three, those that the node has
 	notReady []error
 	handlers []v1.NodeRuntimeHandler
@@ -31,25 +39,16 @@ type facts struct {
 // (resources and conditions that we do not know), and returns the reasons of
 // the conditions that changed, for events.
 func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
-	capacity := f.has.DeepCopy()
-	capacity[v1.ResourcePods] = *resource.NewQuantity(cfg.MaxPods, resource.DecimalSI)
-	if status.Capacity == nil {
-		status.Capacity = v1.ResourceList{}
+	if f.has != nil {
+		setResources(status, cfg, f)
 	}
-	if status.Allocatable == nil {
-		status.Allocatable = v1.ResourceList{}
-	}
-	maps.Copy(status.Capacity, capacity)
-	maps.Copy(status.Allocatable, allocatable(status.Capacity, cfg.Reserved, cfg.Withheld(status.Capacity)))
-	status.Addresses = nil
-	for _, ip := range cfg.Addresses {
-		status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
-	}
-	status.Addresses = append(status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: cfg.Node})
+	status.Addresses = f.addresses
 	status.DaemonEndpoints.KubeletEndpoint.Port = int32(cfg.KubeletPort)
 	status.NodeInfo = f.info
+	status.Images = f.images
 	status.RuntimeHandlers = f.handlers
 	status.Features = f.features
+	status.DeclaredFeatures = cfg.Features
 	status.VolumesInUse = f.inUse // volumesAttached is the controller's that attaches
 
 	var told []string
@@ -59,6 +58,94 @@ func apply(status *v1.NodeStatus, cfg Config, f facts) []string {
 		}
 	}
 	return told
+}
+
+// setResources writes capacity and allocatable. Those of other owners stay, but not
+// sizes of huge pages that the machine does not have, nor an extended resource that
+// can be allocated without a capacity.
+func setResources(status *v1.NodeStatus, cfg Config, f facts) {
+	if status.Capacity == nil {
+		status.Capacity = v1.ResourceList{}
+	}
+	if status.Allocatable == nil {
+		status.Allocatable = v1.ResourceList{}
+	}
+	for name := range status.Capacity {
+		if _, has := f.has[name]; !has && isHugePages(name) {
+			delete(status.Capacity, name)
+			delete(status.Allocatable, name)
+		}
+	}
+	maps.Copy(status.Capacity, f.has)
+	status.Capacity[v1.ResourcePods] = *resource.NewQuantity(maxPods(cfg, f.has), resource.DecimalSI)
+	maps.Copy(status.Capacity, f.deviceCapacity)
+	for _, name := range f.deviceRemoved {
+		// None, and not absent: it is the plugin's that was here, and nobody else's.
+		status.Capacity[v1.ResourceName(name)] = *resource.NewQuantity(0, resource.DecimalSI)
+	}
+	for name := range status.Allocatable {
+		if _, has := status.Capacity[name]; !has && isExtended(name) {
+			delete(status.Allocatable, name)
+		}
+	}
+	maps.Copy(status.Allocatable, allocatable(status.Capacity, cfg.Reserved, cfg.Withheld(status.Capacity)))
+	maps.Copy(status.Allocatable, f.deviceAllocatable)
+}
+
+// maxPods is how many pods the node takes.
+func maxPods(cfg Config, has v1.ResourceList) int64 {
+	if cfg.PodsPerCore > 0 {
+		return min(cfg.MaxPods, cfg.PodsPerCore*has.Cpu().Value())
+	}
+	return cfg.MaxPods
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// isExtended reports whether a resource is one that Kubernetes itself does not know,
+// in a domain of its own.
+func isExtended(name v1.ResourceName) bool {
+	text := string(name)
+	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
+}
+
+// zeroExtended says of a status that there is nothing of its extended resources.
+func zeroExtended(status *v1.NodeStatus) {
+	for name := range status.Capacity {
+		if isExtended(name) {
+			status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
+			if status.Allocatable == nil {
+				status.Allocatable = v1.ResourceList{}
+			}
+			status.Allocatable[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
+}
+
+// maxNames is how many names of one image are reported, as upstream's.
+const maxNames = 5
+
+// largest returns the largest images as they are reported; a negative most is all. Of
+// the same size, the one with the greater ID goes first, as upstream has it.
+func largest(list []*runtimeapi.Image, most int) []v1.ContainerImage {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(b.GetSize(), a.GetSize()), strings.Compare(b.GetId(), a.GetId()))
+	})
+	if most >= 0 && most < len(list) {
+		list = list[:most]
+	}
+	var all []v1.ContainerImage
+	for _, image := range list {
+		names := slices.Concat(image.GetRepoDigests(), image.GetRepoTags())
+		all = append(all, v1.ContainerImage{
+			Names:     names[:min(len(names), maxNames)],
+			SizeBytes: int64(image.GetSize()), //nolint:gosec // not eight exabytes
+		})
+	}
+	return all
 }
 
 // allocatable is what pods may ask for of a capacity.
@@ -81,7 +168,7 @@ func allocatable(capacity, reserved, withheld v1.ResourceList) v1.ResourceList {
 		}
 	}
 	for name, amount := range capacity {
-		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+		if isHugePages(name) {
 			take(v1.ResourceMemory, amount) // the kernel took them out of it already
 		}
 	}
@@ -138,12 +225,13 @@ func ready(notReady []error) condition {
 }
 
 // setCondition puts a condition into a status, keeping the time of its last
-// transition, and reports whether its status changed.
+// transition, and reports whether others are to be told that its status changed: not
+// of a new node's readiness, as upstream's kubelet does not.
 func setCondition(status *v1.NodeStatus, c v1.NodeCondition) bool {
 	i := slices.IndexFunc(status.Conditions, func(have v1.NodeCondition) bool { return have.Type == c.Type })
 	if i < 0 {
 		status.Conditions = append(status.Conditions, c)
-		return true
+		return c.Type != v1.NodeReady
 	}
 	changed := status.Conditions[i].Status != c.Status
 	if !changed {

@@ -60,6 +60,8 @@ type Fake struct {
 	exec         func(container string, cmd []string) Result
 	streamServer string
 	networkReady bool
+	cgroupDriver *runtimeapi.CgroupDriver // nil: it does not say
+	podCIDR      string
 	handlers     []string
 }
 

@@ -3,6 +3,8 @@ package crifake
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -32,4 +34,35 @@ func (s *runtimeService) Status(context.Context, *runtimeapi.StatusRequest) (*ru
 		}},
 		RuntimeHandlers: handlers,
 	}, nil
+}
+
+// SetCgroupDriver has the runtime say by what it makes cgroups. Until then it does not
+// say, as old ones do not.
+func (f *Fake) SetCgroupDriver(driver runtimeapi.CgroupDriver) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cgroupDriver = &driver
+}
+
+func (s *runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	if s.fake.cgroupDriver == nil {
+		return nil, status.Error(codes.Unimplemented, "method RuntimeConfig not implemented")
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: *s.fake.cgroupDriver}}, nil
+}
+
+// PodCIDR returns the networks of pods that the runtime was told last.
+func (f *Fake) PodCIDR() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.podCIDR
+}
+
+func (s *runtimeService) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	s.fake.podCIDR = req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
