@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -26,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
+	"github.com/holdfast-dev/holdfast/internal/processmetrics"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 )
 
@@ -90,7 +90,7 @@ type Node struct {
 // up what was taken.
 func New(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg, log: cfg.Log, metrics: prometheus.NewRegistry()}
-	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	processmetrics.Register(n.metrics)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())

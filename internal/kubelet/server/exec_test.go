@@ -351,3 +351,20 @@ func TestPortsOf(t *testing.T) {
 		}
 	}
 }
+
+func FuzzPorts(f *testing.F) {
+	for _, seed := range []string{"80", "80,443", "0", "65536", "-1", "", ",", "8 0", "+80"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, given string) {
+		ports, err := portsOf([]string{given})
+		if (err == nil) != (len(ports) > 0) {
+			t.Errorf("portsOf(%q) = %v, %v", given, ports, err)
+		}
+		for _, port := range ports {
+			if port < 1 || port > 65535 {
+				t.Errorf("portsOf(%q) has %d", given, port)
+			}
+		}
+	})
+}
