@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,6 +199,7 @@ func removeTraces(t *testing.T, state, bridge, cgroup string) {
 			t.Errorf("clean-up: %v", err)
 		}
 	}
+	killShims(t, state)
 	if err := os.RemoveAll(state); err != nil {
 		t.Errorf("clean-up: %v", err)
 	}
@@ -221,6 +223,29 @@ func removeTraces(t *testing.T, state, bridge, cgroup string) {
 			if err := os.Remove(dir); err != nil && !strings.Contains(err.Error(), "no such file") {
 				t.Errorf("clean-up: %v", err)
 			}
+		}
+	}
+}
+
+// killShims kills the shims that a client's death in a start has left: containerd
+// knows nothing any more that they would serve.
+func killShims(t *testing.T, state string) {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range processes {
+		line, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(line, []byte("shim")) || !bytes.Contains(line, []byte(state+"/")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("clean-up: %v", err)
 		}
 	}
 }
