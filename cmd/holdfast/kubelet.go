@@ -101,7 +101,7 @@ func settle(k *v1beta1.KubeletConfiguration, log *slog.Logger) error {
 		return err
 	}
 	for _, warning := range host.Warnings() {
-		log.Warn(warning)
+		log.Warn("the machine is not as it should be", "reason", warning)
 	}
 	for _, err := range kubelethost.Settle(k) {
 		log.Warn("the process cannot have what is configured", "err", err)

@@ -25,8 +25,8 @@ type Wrong struct {
 }
 
 // Validate returns what upstream's kubelet would not start with, and values that
-// would mean nothing. k has its defaults. Amounts of evictions are read by those
-// who use them.
+// would mean nothing. k has its defaults. What is said of evictions is
+// read by those who act by it.
 func Validate(k *v1beta1.KubeletConfiguration) []Wrong {
 	var all []Wrong
 	validate(k, func(field, format string, args ...any) {
@@ -74,7 +74,6 @@ func validateNumbers(k *v1beta1.KubeletConfiguration, wrong complaint) {
 		{"imageGCLowThresholdPercent", int64(*k.ImageGCLowThresholdPercent), 0, 100},
 		{"containerLogMaxFiles", int64(*k.ContainerLogMaxFiles), 2, most},
 		{"containerLogMaxWorkers", int64(*k.ContainerLogMaxWorkers), 1, most},
-		{"evictionMaxPodGracePeriod", int64(k.EvictionMaxPodGracePeriod), 0, most},
 	} {
 		switch {
 		case n.value >= n.low && n.value <= n.high:
@@ -133,7 +132,6 @@ func validateTimes(k *v1beta1.KubeletConfiguration, wrong complaint) {
 		{"imageMaximumGCAge", k.ImageMaximumGCAge.Duration, 0, 0},
 		{"cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second},
 		{"containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, 3 * time.Second, 0},
-		{"evictionPressureTransitionPeriod", k.EvictionPressureTransitionPeriod.Duration, 0, 0},
 		{"crashLoopBackOff.maxContainerRestartPeriod", k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, time.Second, 5 * time.Minute},
 	} {
 		switch {

@@ -22,13 +22,7 @@ func TestEvictionSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := got.validate(); errs != nil {
-		t.Fatal(errs)
-	}
-	policy, err := got.policy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := agentOf(t, got)
 	want, err := eviction.Parse(eviction.Settings{
 		Hard: map[string]string{"memory.available": "200Mi", "nodefs.available": "0%"}, MergeDefaults: true,
 		Soft: map[string]string{"pid.available": "20%"}, SoftGracePeriod: map[string]string{"pid.available": "90s"},
@@ -37,25 +31,25 @@ func TestEvictionSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(policy, want) {
-		t.Errorf("policy %+v, want %+v", policy, want)
+	if !reflect.DeepEqual(agent.Eviction, want) {
+		t.Errorf("policy %+v, want %+v", agent.Eviction, want)
 	}
-	if got.podPidsLimit() != 1000 {
-		t.Errorf("podPidsLimit %d", got.podPidsLimit())
+	if agent.PodPidsLimit != 1000 {
+		t.Errorf("podPidsLimit %d", agent.PodPidsLimit)
 	}
 	none, err := loadKubelet(t, "  evictionHard: {}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if policy, err := none.policy(); err != nil || reflect.DeepEqual(policy, eviction.DefaultPolicy()) {
-		t.Errorf("no thresholds: %+v, %v", policy, err)
+	if policy := agentOf(t, none).Eviction; reflect.DeepEqual(policy, eviction.DefaultPolicy()) {
+		t.Errorf("no thresholds: %+v", policy)
 	}
 	defaults, err := loadKubelet(t, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if policy, err := defaults.policy(); err != nil || !reflect.DeepEqual(policy, eviction.DefaultPolicy()) || defaults.podPidsLimit() != -1 {
-		t.Errorf("defaults: %+v, %v, podPidsLimit %d", policy, err, defaults.podPidsLimit())
+	if agent := agentOf(t, defaults); !reflect.DeepEqual(agent.Eviction, eviction.DefaultPolicy()) || agent.PodPidsLimit != -1 {
+		t.Errorf("defaults: %+v, podPidsLimit %d", agent.Eviction, agent.PodPidsLimit)
 	}
 }
 

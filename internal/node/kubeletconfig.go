@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,13 +9,10 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
-	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
 	settings "github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 )
 
@@ -131,53 +127,14 @@ type KubeletSettings struct {
 	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
 }
 
-const (
-	driverCgroupfs = "cgroupfs"
-	localhost      = "127.0.0.1"
-)
-
-// imageGC returns the policy that the settings make.
-func (k *KubeletSettings) imageGC() imagegc.Policy {
-	p := imagegc.DefaultPolicy()
-	p.MinAge = cmp.Or(k.ImageMinimumGCAge.Duration, p.MinAge)
-	p.MaxAge = cmp.Or(k.ImageMaximumGCAge.Duration, p.MaxAge)
-	set(&p.HighThresholdPercent, k.ImageGCHighThresholdPercent)
-	set(&p.LowThresholdPercent, k.ImageGCLowThresholdPercent)
-	return p
+// UserNamespaceSettings are upstream's UserNamespaces.
+type UserNamespaceSettings struct {
+	// IDsPerPod is how many user and group IDs a pod with hostUsers: false gets,
+	// a multiple of 65536. Default 65536. Pods that run keep what they have.
+	IDsPerPod *int64 `json:"idsPerPod,omitempty"`
 }
 
-// logRotation returns the policy that the settings make, and what is wrong with
-// the quantity in it.
-func (k *KubeletSettings) logRotation() (logrotate.Policy, error) {
-	p := logrotate.DefaultPolicy()
-	set(&p.MaxFiles, k.ContainerLogMaxFiles)
-	set(&p.Workers, k.ContainerLogMaxWorkers)
-	if k.ContainerLogMonitorInterval != nil {
-		p.Interval = k.ContainerLogMonitorInterval.Duration
-	}
-	if k.ContainerLogMaxSize == "" {
-		return p, nil
-	}
-	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
-	if err != nil {
-		return p, fmt.Errorf("kubelet.containerLogMaxSize %q is no quantity of bytes, such as 10Mi", k.ContainerLogMaxSize)
-	}
-	p.MaxSize = size.Value()
-	return p, nil
-}
-
-func set(to *int, given *int32) {
-	if given != nil {
-		*to = int(*given)
-	}
-}
-
-func (k *KubeletSettings) podPidsLimit() int64 {
-	if k.PodPidsLimit == nil {
-		return -1
-	}
-	return *k.PodPidsLimit
-}
+const localhost = "127.0.0.1"
 
 // validate returns everything that is wrong, by the rules of `holdfast kubelet`.
 func (k *KubeletSettings) validate() []error {

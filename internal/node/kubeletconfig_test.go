@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubelet"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagerights"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/logrotate"
@@ -25,6 +27,23 @@ func loadKubelet(t *testing.T, section string) (KubeletSettings, error) {
 	}
 	cfg, err := LoadConfig(path)
 	return cfg.Kubelet, err
+}
+
+// agentOf returns what settings say to the agent.
+func agentOf(t *testing.T, k KubeletSettings) kubelet.Config {
+	t.Helper()
+	if errs := k.validate(); errs != nil {
+		t.Fatal(errs)
+	}
+	c, err := inForce(Config{Kubelet: k}, &instance.Instance{Root: "/srv/node", ID: "ab12cd"}, "unix:///run/r.sock", 11250)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agent kubelet.Config
+	if err := agent.Configure(c); err != nil {
+		t.Fatal(err)
+	}
+	return agent
 }
 
 func TestKubeletSettings(t *testing.T) {
@@ -49,51 +68,47 @@ func TestKubeletSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := got.validate(); errs != nil {
-		t.Fatal(errs)
+	agent := agentOf(t, got)
+	if !agent.SeccompDefault || len(agent.UnsafeSysctls) != 2 || agent.UserIDsPerPod != 131072 {
+		t.Errorf("settings of pods' security: got %v, %v, %v", agent.SeccompDefault, agent.UnsafeSysctls, agent.UserIDsPerPod)
 	}
-	if !got.SeccompDefault || len(got.AllowedUnsafeSysctls) != 2 || got.UserNamespaces.perPod() != 131072 {
-		t.Errorf("settings of pods' security: got %v, %v, %v", got.SeccompDefault, got.AllowedUnsafeSysctls, got.UserNamespaces.perPod())
-	}
-	if diff := cmp.Diff(got.shutdownPeriods(), nodeshutdown.Periods(30*time.Second, 10*time.Second)); diff != "" {
+	if diff := cmp.Diff(agent.Shutdown, nodeshutdown.Periods(30*time.Second, 10*time.Second)); diff != "" {
 		t.Error(diff)
 	}
-	if got.ConfigMapAndSecretChangeDetectionStrategy != "Cache" {
-		t.Errorf("configMapAndSecretChangeDetectionStrategy: got %q", got.ConfigMapAndSecretChangeDetectionStrategy)
+	if agent.ChangeDetection != "Cache" {
+		t.Errorf("configMapAndSecretChangeDetectionStrategy: got %q", agent.ChangeDetection)
 	}
 	if got.FileCheckFrequency.Duration != 5*time.Second {
 		t.Errorf("fileCheckFrequency: got %v", got.FileCheckFrequency)
 	}
-	if got.RuntimeRequestTimeout.Duration != 4*time.Minute {
-		t.Errorf("runtimeRequestTimeout: got %v", got.RuntimeRequestTimeout)
+	if agent.RuntimeTimeout != 4*time.Minute {
+		t.Errorf("runtimeRequestTimeout: got %v", agent.RuntimeTimeout)
 	}
 	wantImages := imagegc.Policy{HighThresholdPercent: 70, MinAge: 30 * time.Second, MaxAge: 24 * time.Hour}
-	if diff := cmp.Diff(got.imageGC(), wantImages); diff != "" {
+	if diff := cmp.Diff(agent.ImageGC, wantImages); diff != "" {
 		t.Error(diff)
 	}
-	logs, err := got.logRotation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(logs, logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 3, Workers: 2, Interval: 5 * time.Second}); diff != "" {
+	if diff := cmp.Diff(agent.LogRotation, logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 3, Workers: 2, Interval: 5 * time.Second}); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestImagePulls(t *testing.T) {
+	preloaded := imagerights.Policy{Kind: "NeverVerifyPreloadedImages"}
 	for section, want := range map[string]podsync.Pulls{
-		"":                               {}, // podsync has upstream's defaults
-		"  serializeImagePulls: true\n":  {},
-		"  serializeImagePulls: false\n": {MaxParallel: -1},
-		"  maxParallelImagePulls: 5\n":   {MaxParallel: 5},
+		"":                               {QPS: 5, Burst: 10, MaxParallel: 1, Verify: preloaded},
+		"  serializeImagePulls: true\n":  {QPS: 5, Burst: 10, MaxParallel: 1, Verify: preloaded},
+		"  serializeImagePulls: false\n": {QPS: 5, Burst: 10, MaxParallel: -1, Verify: preloaded},
+		"  maxParallelImagePulls: 5\n":   {QPS: 5, Burst: 10, MaxParallel: 5, Verify: preloaded},
 		"  serializeImagePulls: false\n  maxParallelImagePulls: 1\n": {
-			MaxParallel: 1,
+			QPS: 5, Burst: 10, MaxParallel: 1, Verify: preloaded,
 		},
-		"  registryPullQPS: 0\n": {QPS: -1},
+		"  registryPullQPS: 0\n": {QPS: -1, Burst: 10, MaxParallel: 1, Verify: preloaded},
 		"  registryPullQPS: 7\n  registryBurst: 3\n": {
-			QPS: 7, Burst: 3,
+			QPS: 7, Burst: 3, MaxParallel: 1, Verify: preloaded,
 		},
 		"  imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n  preloadedImagesVerificationAllowlist: [reg.example/*]\n": {
+			QPS: 5, Burst: 10, MaxParallel: 1,
 			Verify: imagerights.Policy{Kind: "NeverVerifyAllowlistedImages", Allowlist: []string{"reg.example/*"}},
 		},
 	} {
@@ -102,17 +117,17 @@ func TestImagePulls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if errs := got.validate(); errs != nil {
-				t.Fatal(errs)
-			}
-			if diff := cmp.Diff(got.imagePulls(), want); diff != "" {
+			if diff := cmp.Diff(agentOf(t, got).ImagePulls, want); diff != "" {
 				t.Errorf("got -, want +:\n%s", diff)
 			}
 		})
 	}
 	got, err := loadKubelet(t, "  crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n")
-	if err != nil || got.maxRestartPeriod() != 20*time.Second {
-		t.Errorf("maxContainerRestartPeriod: got %v, %v", got.maxRestartPeriod(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := agentOf(t, got).MaxRestartPeriod; got != 20*time.Second {
+		t.Errorf("maxContainerRestartPeriod: got %v, want 20s", got)
 	}
 }
 
@@ -124,20 +139,14 @@ func TestKubeletDefaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if errs := got.validate(); errs != nil {
-				t.Fatal(errs)
-			}
-			if diff := cmp.Diff(got.imageGC(), imagegc.Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: 2 * time.Minute}); diff != "" {
+			agent := agentOf(t, got)
+			if diff := cmp.Diff(agent.ImageGC, imagegc.Policy{HighThresholdPercent: 85, LowThresholdPercent: 80, MinAge: 2 * time.Minute}); diff != "" {
 				t.Error(diff)
 			}
-			if periods := got.shutdownPeriods(); periods != nil {
-				t.Errorf("periods of a shutdown: %v", periods)
+			if agent.Shutdown != nil {
+				t.Errorf("periods of a shutdown: %v", agent.Shutdown)
 			}
-			logs, err := got.logRotation()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(logs, logrotate.Policy{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Interval: 10 * time.Second}); diff != "" {
+			if diff := cmp.Diff(agent.LogRotation, logrotate.Policy{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Interval: 10 * time.Second}); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -233,11 +242,11 @@ func TestKubeletSettingsValidated(t *testing.T) {
 // that upstream does not know is told.
 func TestShutdownByPriority(t *testing.T) {
 	got, err := loadKubelet(t, "  shutdownGracePeriodByPodPriority:\n  - {priority: 1000, shutdownGracePeriodSeconds: 20}\n  - {priority: 0, shutdownGracePeriodSeconds: 10}\n")
-	if errs := got.validate(); err != nil || errs != nil {
-		t.Fatal(err, errs)
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := []nodeshutdown.Period{{Priority: 1000, Grace: 20 * time.Second}, {Priority: 0, Grace: 10 * time.Second}}
-	if diff := cmp.Diff(got.shutdownPeriods(), want); diff != "" {
+	if diff := cmp.Diff(agentOf(t, got).Shutdown, want); diff != "" {
 		t.Error(diff)
 	}
 	_, err = loadKubelet(t, "  shutdownGracePeriodByPodPriority:\n  - {priority: 0, seconds: 10}\n")

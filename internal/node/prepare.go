@@ -189,45 +189,30 @@ func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string)
 		}
 		listeners = append(listeners, l)
 	}
-	logs, err := n.cfg.Kubelet.logRotation()
-	if err != nil {
-		return err
-	}
-	configuration, err := inForce(n.cfg, n.in, endpoint, n.kubeletPort())
-	if err != nil {
-		return err
-	}
-	if len(n.cfg.Kubelet.shutdownPeriods()) == 0 { // an earlier configuration may have wanted it
-		if err := kubelet.WithdrawShutdown(n.in.ID); err != nil {
-			return fmt.Errorf("take back what logind was told: %w", err)
-		}
-	}
 	providers, err := n.cfg.credentialProviders()
 	if err != nil {
 		return err
 	}
-	evictions, err := n.cfg.Kubelet.policy()
+	agent := kubelet.Config{
+		ImageCredentials: n.cfg.Images.Secrets, CredentialProviders: providers,
+		NodeName: n.cfg.NodeName, Addresses: []netip.Addr{n.address}, Dir: n.in.Path("kubelet"), PLEGThreshold: n.cfg.plegThreshold(),
+		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
+		Listeners: listeners, HealthListener: health, ClientCAs: n.kubeletTLS.clientCAs, Certificate: n.kubeletTLS.certificate,
+		HostPorts: n.hostPorts(), PressureTaints: true, ShutdownName: n.in.ID, Metrics: n.metrics, Log: n.log,
+	}
+	configuration, err := inForce(n.cfg, n.in, endpoint, n.kubeletPort())
+	if err == nil {
+		err = agent.Configure(configuration)
+	}
 	if err != nil {
 		return err
 	}
-	n.kubelet, err = kubelet.New(kubelet.Config{
-		ImageCredentials: n.cfg.Images.Secrets, CredentialProviders: providers,
-		NodeName: n.cfg.NodeName, Addresses: []netip.Addr{n.address},
-		Dir: n.in.Path("kubelet"), LogDir: n.in.Path("logs", "pods"),
-		RuntimeEndpoint: endpoint, CgroupParent: n.in.CgroupParent(), LeaseDuration: leaseDuration, PLEGThreshold: n.cfg.plegThreshold(),
-		RuntimeTimeout: n.cfg.Kubelet.RuntimeRequestTimeout.Duration, SingleProcessOOMKill: n.cfg.Kubelet.SingleProcessOOMKill,
-		Client: client, ServiceHost: n.address.String(), ServicePort: strconv.Itoa(n.api.Port()), AllowAPIReferences: true,
-		ManifestURL: n.cfg.ManifestURL.IsSet(), ChangeDetection: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
-		Listeners: listeners, HealthListener: health, ClientCAs: n.kubeletTLS.clientCAs,
-		Certificate: n.kubeletTLS.certificate,
-		HostPorts:   n.hostPorts(),
-		ImageGC:     n.cfg.Kubelet.imageGC(), LogRotation: logs,
-		SeccompDefault: n.cfg.Kubelet.SeccompDefault, UnsafeSysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, UserIDsPerPod: n.cfg.Kubelet.UserNamespaces.perPod(),
-		Eviction: evictions, PressureTaints: true, PodPidsLimit: n.cfg.Kubelet.podPidsLimit(), VolumeStatsPeriod: n.cfg.Kubelet.VolumeStatsAggPeriod.Duration,
-		ImagePulls: n.cfg.Kubelet.imagePulls(), MaxRestartPeriod: n.cfg.Kubelet.maxRestartPeriod(),
-		Shutdown: n.cfg.Kubelet.shutdownPeriods(), ShutdownName: n.in.ID,
-		Configuration: configuration, Metrics: n.metrics, Log: n.log,
-	})
+	if len(agent.Shutdown) == 0 { // an earlier configuration may have wanted it
+		if err := kubelet.WithdrawShutdown(n.in.ID); err != nil {
+			return fmt.Errorf("take back what logind was told: %w", err)
+		}
+	}
+	n.kubelet, err = kubelet.New(agent)
 	return err
 }
 
