@@ -65,8 +65,11 @@ func runKubelet(cmd *cobra.Command, flags *kubeletconfig.Flags, loaded *kubeletc
 		newLog = logging.NewJSON
 	}
 	log := newLog(cmd.ErrOrStderr(), &shown)
-	if flags.BootstrapKubeconfig != "" || flags.CloudProvider != "" || len(flags.NodeLabels) > 0 {
-		return errors.New("--bootstrap-kubeconfig, --cloud-provider and --node-labels are not possible with this version: leave them out")
+	if flags.BootstrapKubeconfig != "" {
+		return errors.New("--bootstrap-kubeconfig is not possible with this version: leave it out")
+	}
+	if c := flags.CloudProvider; c != "" && c != "external" {
+		return fmt.Errorf("--cloud-provider %q is not known: write external, or leave it out", c)
 	}
 	if err := settle(k, log); err != nil {
 		return err
@@ -81,6 +84,7 @@ func runKubelet(cmd *cobra.Command, flags *kubeletconfig.Flags, loaded *kubeletc
 	}
 	node, err := clusternode.New(ctx, clusternode.Config{
 		Kubelet: k, Kubeconfig: flags.Kubeconfig, Root: root, CertDir: flags.CertDir, Name: name, NodeIP: flags.NodeIP,
+		Labels: flags.NodeLabels, ExternalCloud: flags.CloudProvider == "external",
 		ProviderConfig: flags.CredentialProviderConfig, ProviderBinDir: flags.CredentialProviderBinDir,
 		Flags: given(cmd), SetVerbosity: verbosity(&shown), Log: log,
 	})

@@ -46,6 +46,11 @@ type Config struct {
 	// NodeIP is what --node-ip says: one address, or two of two families with a
 	// comma. Empty: that of the route.
 	NodeIP string
+	// Labels are those that the Node gets beside what every Node has.
+	Labels map[string]string
+	// ExternalCloud leaves the Node's addresses to a cloud's controller, and the Node
+	// tainted until that has seen it.
+	ExternalCloud bool
 
 	// ProviderConfig and ProviderBinDir are where programs that know credentials of
 	// images are configured, and where they are. Both or none.
@@ -130,7 +135,7 @@ func (n *Node) agent() (kubelet.Config, error) {
 		return cfg, err
 	}
 	var err error
-	if cfg.Addresses, err = addresses(n.cfg.NodeIP); err != nil {
+	if cfg.Node, err = n.nodeSettings(); err != nil {
 		return cfg, err
 	}
 	if cfg.CredentialProviders, err = providers(n.cfg); err != nil {
