@@ -19,7 +19,6 @@ func pending(k *kubeletconfig.KubeletConfiguration) error {
 		name        string
 		is, usually any
 	}{
-		{"enableServer", k.EnableServer, d.EnableServer},
 		{"tlsCipherSuites", len(k.TLSCipherSuites), 0},
 		{"tlsCurvePreferences", len(k.TLSCurvePreferences), 0},
 		{"tlsMinVersion", k.TLSMinVersion, ""},

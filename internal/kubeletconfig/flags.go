@@ -18,7 +18,7 @@ type Flags struct {
 	ConfigFile string // --config; empty: there is none
 	ConfigDir  string // --config-dir; empty: there is none
 
-	Kubeconfig          string // of the API; empty: static pods alone
+	Kubeconfig          string // how the API is reached, and as whom
 	BootstrapKubeconfig string // by which a client certificate is asked for; empty: none is
 	CertDir             string // of certificates; empty: the folder pki of RootDir
 	RootDir             string // of pods' volumes and of what the kubelet keeps
@@ -71,7 +71,7 @@ var unusedFlags = map[string]struct {
 func (f *Flags) AddTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.ConfigFile, "config", f.ConfigFile, "file with a KubeletConfiguration")
 	fs.StringVar(&f.ConfigDir, "config-dir", f.ConfigDir, "folder of files *.conf, whose fields take the place of the file's")
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "how the cluster's API is reached; without it only static pods run")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "how the cluster's API is reached")
 	fs.StringVar(&f.BootstrapKubeconfig, "bootstrap-kubeconfig", f.BootstrapKubeconfig, "how a client certificate is asked for while there is no file of --kubeconfig")
 	fs.StringVar(&f.CertDir, "cert-dir", f.CertDir, "folder of the node's certificates (default pki in that of --root-dir)")
 	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet", "folder of pods' volumes and of the node's state")

@@ -35,7 +35,7 @@ const (
 // rules has every field of KubeletConfiguration, in the order of that type, but
 // apiVersion and kind.
 var rules = []rule{
-	{field: "enableServer", flag: "enable-server"},
+	{field: "enableServer", flag: "enable-server", instead: onlySafe + "the cluster asks the node for logs, commands and figures"},
 	{field: "staticPodPath", flag: "pod-manifest-path"},
 	{field: "podLogsDir"},
 	{field: "syncFrequency", flag: "sync-frequency", instead: onlySafe + "a pod is looked at when something changes, and once a minute"},
