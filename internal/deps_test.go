@@ -27,6 +27,7 @@ var kinds = map[string]string{
 	"internal/qgroup":                 "leaf",
 	"internal/cgroupfs":               "leaf",
 	"internal/resourcemetrics":        "leaf",
+	"internal/restmetrics":            "leaf",
 	"internal/processmetrics":         "leaf",
 	"internal/kubelet/podmetrics":     "leaf",
 	"internal/cadvisormetrics":        "leaf",

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 	"github.com/holdfast-dev/holdfast/internal/processmetrics"
+	"github.com/holdfast-dev/holdfast/internal/restmetrics"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 )
 
@@ -146,22 +147,25 @@ func (n *Node) agent() (kubelet.Config, error) {
 			return cfg, fmt.Errorf("take back what logind was told: %w", err)
 		}
 	}
-	if cfg.Client, err = newClient(n.identity.client(), n.cfg.Kubelet.KubeAPIQPS, n.cfg.Kubelet.KubeAPIBurst); err != nil {
+	asked := restmetrics.New(n.metrics)
+	if cfg.Client, err = newClient(asked, n.identity.client(), n.cfg.Kubelet.KubeAPIQPS, n.cfg.Kubelet.KubeAPIBurst); err != nil {
 		return cfg, err
 	}
-	cfg.EventClient, err = newClient(n.identity.client(), n.cfg.Kubelet.EventRecordQPS, n.cfg.Kubelet.EventBurst)
+	cfg.EventClient, err = newClient(asked, n.identity.client(), n.cfg.Kubelet.EventRecordQPS, n.cfg.Kubelet.EventBurst)
 	return cfg, err
 }
 
 // shutdownName tells this kubelet from others in what is written for logind.
 const shutdownName = "kubelet"
 
-// newClient returns a client that sends so much in a second; 0: any amount.
-func newClient(config *rest.Config, qps *int32, burst int32) (*kubernetes.Clientset, error) {
+// newClient returns a client that sends so much in a second; 0: any amount. What it
+// asks is counted.
+func newClient(asked *restmetrics.Requests, config *rest.Config, qps *int32, burst int32) (*kubernetes.Clientset, error) {
 	config.QPS, config.Burst = float32(*qps), int(burst)
 	if config.QPS == 0 {
 		config.QPS = -1
 	}
+	config.Wrap(asked.Wrap)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the cluster's API: %w", err)

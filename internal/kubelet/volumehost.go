@@ -41,7 +41,7 @@ func (k *Kubelet) wireVolumes() {
 	mounts := volumeHost{host, k.csi}
 	k.volumes = volumemanager.New(volumemanager.Config{
 		Log: log.With("part", "volumemanager"), Mounts: mounts, SubPaths: host, Folders: mounts,
-		Holder: k.objects, Objects: k.objects,
+		Holder: k.objects, Objects: k.objects, Metrics: k.cfg.Metrics,
 		Host: func() podvolumes.Host {
 			return podvolumes.Host{Allocatable: k.allocatable(), Labels: k.labels(), Attaches: k.csi.Attaches}
 		},

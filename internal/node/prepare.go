@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/processmetrics"
+	"github.com/holdfast-dev/holdfast/internal/restmetrics"
 	"github.com/holdfast-dev/holdfast/internal/runtimehost"
 )
 
@@ -164,6 +165,7 @@ const leaseDuration = 4 * time.Minute
 func (n *node) prepareKubelet(ctx context.Context, last Config, endpoint string) error {
 	config := n.api.KubeletConfig()
 	config.QPS = -1 // the server is this process and bounds what it takes on
+	config.Wrap(restmetrics.New(n.metrics).Wrap)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

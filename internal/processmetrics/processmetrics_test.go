@@ -27,7 +27,8 @@ func TestRegister(t *testing.T) {
 		for _, pair := range family.GetMetric()[0].GetLabel() {
 			labels[pair.GetName()] = pair.GetValue()
 		}
-		if got := "v" + labels["major"] + "." + labels["minor"] + "."; labels["git_version"] != version.Kubernetes || !strings.HasPrefix(version.Kubernetes, got) {
+		prefix := "v" + labels["major"] + "." + labels["minor"] + "."
+		if labels["git_version"] != version.Kubernetes || !strings.HasPrefix(version.Kubernetes, prefix) {
 			t.Errorf("kubernetes_build_info = %v, want the version %s", labels, version.Kubernetes)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,6 +35,7 @@ import (
 // testWhoGetsIn asks the node's own API with the token of a service account: whose
 // it is, and what it may, the cluster says.
 func testWhoGetsIn(t *testing.T, n *joined.Node) {
+	n.Run(joined.Pod("watched")) // its token is in a volume
 	token := watcherToken(t, n)
 	n.Eventually("the API lets the account see metrics", func(context.Context) (bool, error) {
 		code, body, err := askKubelet(t, n, "/metrics", token)
@@ -44,6 +46,8 @@ func testWhoGetsIn(t *testing.T, n *joined.Node) {
 		code        int
 		body        string
 	}{
+		{"/metrics", token, http.StatusOK, "rest_client_requests_total{code=\"200\""},
+		{"/metrics", token, http.StatusOK, "volume_manager_total_volumes{plugin_name=\"kubernetes.io/projected\""},
 		{"/metrics/resource", token, http.StatusOK, "node_cpu_usage_seconds_total"},
 		{"/metrics", "", http.StatusUnauthorized, "Unauthorized"},
 		{"/metrics", token + "x", http.StatusUnauthorized, "Unauthorized"},
@@ -195,7 +199,7 @@ func throughPort(t *testing.T, d httpstream.Dialer) (code int, err error) {
 	}
 	defer func() {
 		close(stop)
-		<-done
+		err = errors.Join(err, <-done)
 	}()
 	ports, err := forwarder.GetPorts()
 	if err != nil {

@@ -33,8 +33,10 @@ func TestCollector(t *testing.T) {
 		Pods: func() []*v1.Pod { return []*v1.Pod{web, db, ended, etcd} },
 		Workers: func() []lifecycle.Info {
 			return []lifecycle.Info{
-				{UID: "web", State: lifecycle.Syncing, Pod: web}, {UID: "db", State: lifecycle.Finished, Pod: db},
-				{UID: "etcd", State: lifecycle.Waiting, Pod: etcd}, {UID: "gone", State: lifecycle.Terminating, Removed: true, Pod: pod("gone", false, "")},
+				{UID: "web", State: lifecycle.Syncing, Pod: web},
+				{UID: "db", State: lifecycle.Finished, Pod: db},
+				{UID: "etcd", State: lifecycle.Waiting, Pod: etcd},
+				{UID: "gone", State: lifecycle.Terminating, Removed: true, Pod: pod("gone", false, "")},
 				{UID: "stray", State: lifecycle.Terminating},
 			}
 		},

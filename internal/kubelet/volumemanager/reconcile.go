@@ -162,7 +162,10 @@ func (m *Manager) reconcile(ctx context.Context, st *podState) {
 		if !m.still(st, want) {
 			break // something else is wanted by now
 		}
-		if err := m.apply(ctx, st, s); err != nil {
+		began := time.Now()
+		err := m.apply(ctx, st, s)
+		m.measure(&s, began, err)
+		if err != nil {
 			errs = append(errs, err)
 			if s.op == cleanSubPaths {
 				break // a volume of which a part is mounted elsewhere cannot go

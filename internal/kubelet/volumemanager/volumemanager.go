@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -91,6 +92,8 @@ type Config struct {
 	MaxRetry time.Duration
 	// Resolve bounds the reads of API objects for one pod. Default 10 s.
 	Resolve time.Duration
+
+	Metrics prometheus.Registerer // nil: nobody sees them
 }
 
 func (c Config) withDefaults() Config {
@@ -113,6 +116,7 @@ func (c Config) withDefaults() Config {
 // A Manager mounts and unmounts.
 type Manager struct {
 	cfg           Config
+	operations    *prometheus.HistogramVec
 	wake          wake.Bell     // some pod is due
 	reconstructed chan struct{} // closed by Run when it knows what is on disk
 
@@ -125,7 +129,10 @@ type Manager struct {
 
 // New makes a Manager. It looks at nothing before Run.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg.withDefaults(), wake: wake.NewBell(), reconstructed: make(chan struct{})}
+	m := &Manager{cfg: cfg.withDefaults(), operations: newOperations(), wake: wake.NewBell(), reconstructed: make(chan struct{})}
 	m.mu.pods = map[types.UID]*podState{}
+	if m.cfg.Metrics != nil {
+		m.cfg.Metrics.MustRegister(m.operations, collector{m})
+	}
 	return m
 }
