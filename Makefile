@@ -44,12 +44,14 @@ runtime: ## build containerd, its shim, runc and the CNI plugins into bin/runtim
 	@./runtime/build.sh $(BIN)/runtime
 
 # BUILT=1 installs what is in bin/ as it is.
-install: $(if $(BUILT),,build) ## install binary, runtime and systemd unit (DESTDIR=, PREFIX=/usr)
+install: $(if $(BUILT),,build) ## install binary, runtime and systemd units (DESTDIR=, PREFIX=/usr)
 	install -D -m 0755 $(BIN)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
 	mkdir -p $(DESTDIR)$(PREFIX)/libexec/holdfast
 	cp -RL $(BIN)/runtime/. $(DESTDIR)$(PREFIX)/libexec/holdfast/
 	install -d $(DESTDIR)/lib/systemd/system
-	sed 's|/usr/bin/holdfast|$(PREFIX)/bin/holdfast|' deploy/systemd/holdfast.service > $(DESTDIR)/lib/systemd/system/holdfast.service
+	for unit in holdfast.service holdfast-kubelet.service; do \
+		sed 's|/usr/bin/holdfast|$(PREFIX)/bin/holdfast|' deploy/systemd/$$unit > $(DESTDIR)/lib/systemd/system/$$unit || exit 1; \
+	done
 
 ## ---- for developers
 

@@ -145,15 +145,23 @@ func TestInstall(t *testing.T) {
 	if out, err := run(t, "", "make", "-C", "../..", "--no-print-directory", "install", "DESTDIR="+dest, "BUILT=1"); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
-	unit, err := os.ReadFile(filepath.Join(dest, "lib/systemd/system/holdfast.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var start string
-	for line := range strings.Lines(string(unit)) {
-		if words, ok := strings.CutPrefix(line, "ExecStart="); ok {
-			start = strings.Fields(words)[0]
+	// program returns what a unit starts.
+	program := func(unit string) string {
+		text, err := os.ReadFile(filepath.Join(dest, "lib/systemd/system", unit))
+		if err != nil {
+			t.Fatal(err)
 		}
+		for line := range strings.Lines(string(text)) {
+			if words, ok := strings.CutPrefix(line, "ExecStart="); ok {
+				return strings.Fields(words)[0]
+			}
+		}
+		t.Fatalf("%s starts nothing", unit)
+		return ""
+	}
+	start := program("holdfast.service")
+	if got := program("holdfast-kubelet.service"); got != start {
+		t.Errorf("the unit of the kubelet starts %s, want %s", got, start)
 	}
 	out, err := run(t, "", filepath.Join(dest, start), "version")
 	if err != nil || !strings.Contains(out, "Holdfast") {
