@@ -28,7 +28,7 @@ func TestRegister(t *testing.T) {
 			labels[pair.GetName()] = pair.GetValue()
 		}
 		prefix := "v" + labels["major"] + "." + labels["minor"] + "."
-		if labels["git_version"] != version.Kubernetes || !strings.HasPrefix(version.Kubernetes, prefix) {
+		if _, ok := strings.CutPrefix(version.Kubernetes, prefix); !ok || labels["git_version"] != version.Kubernetes {
 			t.Errorf("kubernetes_build_info = %v, want the version %s", labels, version.Kubernetes)
 		}
 	}
