@@ -192,6 +192,13 @@ func (n *Node) makeFolders() error {
 func (n *Node) Run(ctx context.Context) error {
 	var parts rungroup.Group
 	parts.Add("kubelet", n.kubelet.Run)
+	parts.Add("cgroup driver", func(ctx context.Context) error {
+		if err := n.kubelet.CheckCgroupDriver(ctx, n.cfg.Kubelet.CgroupDriver); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
 	if n.manifests != nil {
 		parts.Add("folder of static pods", n.manifests.Run)
 	}

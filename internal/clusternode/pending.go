@@ -24,7 +24,6 @@ func pending(k *kubeletconfig.KubeletConfiguration) error {
 		{"tlsMinVersion", k.TLSMinVersion, ""},
 		{"rotateCertificates", k.RotateCertificates, false},
 		{"serverTLSBootstrap", k.ServerTLSBootstrap, false},
-		{"cgroupDriver", k.CgroupDriver, d.CgroupDriver},
 		{"systemReserved", len(k.SystemReserved), 0},
 		{"kubeReserved", len(k.KubeReserved), 0},
 		{"enforceNodeAllocatable", k.EnforceNodeAllocatable, d.EnforceNodeAllocatable},
