@@ -129,7 +129,7 @@ func (n *Node) agent() (kubelet.Config, error) {
 	cfg := kubelet.Config{
 		NodeName: n.cfg.Name, Dir: n.cfg.Root, ShutdownName: shutdownName,
 		Listeners: n.sockets.api, HealthListener: n.sockets.health, ReadOnlyListeners: n.sockets.open, Certificate: n.identity.certificate, ClientCAs: n.identity.clientCAs,
-		Flags: n.cfg.Flags, SetVerbosity: n.cfg.SetVerbosity,
+		PollClaims: true, Flags: n.cfg.Flags, SetVerbosity: n.cfg.SetVerbosity,
 		Checkpoint: n.cfg.Checkpoint, Metrics: n.metrics, Log: n.log,
 	}
 	if err := cfg.Configure(n.cfg.Kubelet); err != nil {

@@ -101,6 +101,8 @@ type Config struct {
 	// ChangeDetection is how changes of ConfigMaps and Secrets are found. Default:
 	// Watch.
 	ChangeDetection kubeletconfig.ResourceChangeDetectionStrategy
+	// PollClaims is for an API whose node authorizer lets nobody watch claims.
+	PollClaims bool
 	// AllowAPIReferences lets static pods refer to objects of the API.
 	AllowAPIReferences bool
 	// ManifestURL is whether there is a source "http": SetURLManifests will be

@@ -114,7 +114,7 @@ func (k *Kubelet) wireRuntime() {
 	k.wireCertificates()
 	objectsCfg := objects.Config{
 		Client: k.cfg.Client, Certificates: k.certificates, Log: log.With("part", "objects"),
-		Strategy: k.cfg.ChangeDetection, Age: k.cacheAge,
+		Strategy: k.cfg.ChangeDetection, Age: k.cacheAge, PollClaims: k.cfg.PollClaims,
 	}
 	if k.checkpoint != nil {
 		objectsCfg.Memory = k.checkpoint

@@ -54,6 +54,9 @@ type Config struct {
 	// Poll is how often an object is read that may be read but not watched, as
 	// claims may be by a node of a cluster. Default 5 s.
 	Poll time.Duration
+	// PollClaims is whether claims and PersistentVolumes are of that kind, as the node
+	// authorizer has it. Otherwise that is found out at each try to list one.
+	PollClaims bool
 	// Memory is asked for what the API server has not told since the start, when it
 	// does not answer or takes longer than Patience. An answer, good or bad, ends
 	// that. Nil: there is none.

@@ -356,6 +356,28 @@ func TestForbiddenToList(t *testing.T) {
 	})
 }
 
+// TestPollClaims holds that claims which only may be read are not listed.
+func TestPollClaims(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.store.cfg.PollClaims = true
+		pod := podOf("p1")
+		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+		w.store.Hold(pod)
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "c", ResourceVersion: "1"}}
+		if _, err := w.api.CoreV1().PersistentVolumeClaims("ns").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		if _, err := w.store.GetClaim(t.Context(), "ns", "c"); err != nil {
+			t.Error(err)
+		}
+		if got := w.called("list persistentvolumeclaims"); got != 0 {
+			t.Errorf("listed %d times, want never", got)
+		}
+		w.store.Release("p1")
+	})
+}
+
 func TestReadHonoursContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Client: fake.NewClientset(), Log: slog.New(slog.DiscardHandler)}) // never run

@@ -38,10 +38,14 @@ func (e *entry) wantAgainLocked() {
 // learn asks about an object in the way of its kind. It returns nil once there is
 // time to do so again.
 func (s *Store) learn(ctx context.Context, e *entry) error {
-	if s.rereads(e.ref) {
+	switch {
+	case s.rereads(e.ref):
 		return s.reread(ctx, e)
+	case s.cfg.PollClaims && (e.ref.Kind == podvolumes.RefClaim || e.ref.Kind == podvolumes.RefPersistentVolume):
+		return s.poll(ctx, e)
+	default:
+		return s.follow(ctx, e)
 	}
-	return s.follow(ctx, e)
 }
 
 // reread reads an object once and waits until that is too old.
