@@ -58,6 +58,7 @@ var kinds = map[string]string{
 	"internal/kubelet/csi":            "adapter",
 	"internal/kubelet/csinode":        "stage",
 	"internal/kubelet/pluginregistry": "stage",
+	"internal/kubelet/devices":        "stage",
 	"internal/kubelet/podresources":   "stage",
 	"internal/kubelet/eviction":       "stage",
 	"internal/kubelet/imagegc":        "stage",

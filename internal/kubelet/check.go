@@ -13,6 +13,26 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
 
+// SetManifests takes the documents of the manifest folder, all that are in
+// force. Until it is called the source "file" has not been seen, and no pod is
+// removed.
+func (k *Kubelet) SetManifests(docs []manifest.Document) { k.files.Update(docs) }
+
+// CheckManifest says why a document cannot be a static pod of this node.
+func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault {
+	return checkStatic(k.files, features(), d)
+}
+
+// SetURLManifests takes the documents of the manifest URL, as SetManifests does
+// those of the folder. Each one's File is the address that it came from.
+func (k *Kubelet) SetURLManifests(docs []manifest.Document) { k.fromURL.Update(docs) }
+
+// CheckURLManifest says why a document of the manifest URL cannot be a static
+// pod of this node.
+func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault {
+	return checkStatic(k.fromURL, features(), d)
+}
+
 // NewCheck returns what Kubelet.CheckManifest would say on a node of this name
 // that lets static pods refer to the API's objects, on a machine that can do all
 // that any can.

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/cri"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csinode"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/devices"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/eviction"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/hoststats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagegc"
@@ -51,7 +52,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumemanager"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumestats"
-	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/podnet"
 	"github.com/holdfast-dev/holdfast/internal/rungroup"
 )
@@ -221,6 +221,7 @@ type Kubelet struct {
 
 	certificates *podcertificate.Manager
 	podResources *podresources.Server
+	devices      *devices.Manager
 
 	volumeStats *volumestats.Analyzer
 	stats       *stats.Collector
@@ -266,6 +267,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	parts.Add("CSI node", k.csiNode.Run)
 	parts.Add("volumes", k.volumes.Run)
 	parts.Add("plugins", k.plugins.Run)
+	parts.Add("devices", k.devices.Run)
 	parts.Add("lifecycle events", k.pleg.Run)
 	parts.Add("workers", k.workers.Run)
 	parts.Add("evictions", k.evictions.Run)
@@ -294,26 +296,6 @@ func (k *Kubelet) Synced() <-chan struct{} { return k.loop.Synced() }
 
 // Healthy returns an error if the sync loop does not turn.
 func (k *Kubelet) Healthy() error { return k.loop.Healthy() }
-
-// SetManifests takes the documents of the manifest folder, all that are in
-// force. Until it is called the source "file" has not been seen, and no pod is
-// removed.
-func (k *Kubelet) SetManifests(docs []manifest.Document) { k.files.Update(docs) }
-
-// CheckManifest says why a document cannot be a static pod of this node.
-func (k *Kubelet) CheckManifest(d manifest.Document) []manifest.Fault {
-	return checkStatic(k.files, features(), d)
-}
-
-// SetURLManifests takes the documents of the manifest URL, as SetManifests does
-// those of the folder. Each one's File is the address that it came from.
-func (k *Kubelet) SetURLManifests(docs []manifest.Document) { k.fromURL.Update(docs) }
-
-// CheckURLManifest says why a document of the manifest URL cannot be a static
-// pod of this node.
-func (k *Kubelet) CheckURLManifest(d manifest.Document) []manifest.Fault {
-	return checkStatic(k.fromURL, features(), d)
-}
 
 // APISource tells how the source "api" is.
 func (k *Kubelet) APISource() podsource.State {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csi"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/csinode"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/devices"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pluginregistry"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/volumeexpand"
@@ -36,7 +37,7 @@ func (k *Kubelet) wireVolumes() {
 	})
 	k.plugins = pluginregistry.New(pluginregistry.Config{
 		Dir:      filepath.Join(k.cfg.Dir, "plugins_registry"),
-		Handlers: map[string]pluginregistry.Handler{csi.PluginType: csiHandler{k.csi}}, Log: log.With("part", "pluginregistry"),
+		Handlers: map[string]pluginregistry.Handler{csi.PluginType: csiHandler{k.csi}, devices.PluginType: deviceHandler{k}}, Log: log.With("part", "pluginregistry"),
 	})
 	mounts := volumeHost{host, k.csi}
 	k.volumes = volumemanager.New(volumemanager.Config{

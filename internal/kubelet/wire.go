@@ -56,6 +56,9 @@ func (k *Kubelet) wire() error {
 	if err := k.wireHost(); err != nil {
 		return err
 	}
+	if err := k.wireDevices(); err != nil {
+		return err
+	}
 	k.wireCheckpoint()
 	k.wireRuntime()
 	k.wirePods()
@@ -142,11 +145,13 @@ func (k *Kubelet) wirePods() {
 		CouldHaveRunning: func(uid types.UID) bool { return k.workers.CouldHaveRunning(uid) },
 		Probes:           k.probes,
 		HostIPs:          k.addresses,
+		Devices:          k.devices.Health,
 	})
 	syncer := podsync.Config{
 		Log: log.With("part", "podsync"), Recorder: k.events, Runtime: k.runtime, Volumes: k.volumes,
 		Statuses: k.statuses, Cgroups: k.cgroups, Objects: k.objects, Folders: k.folders,
-		Node: k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
+		Devices: k.devices,
+		Node:    k.podNode, NetworkReady: k.node.NetworkErr, Probes: k.probes, Services: k.objects.Services,
 		ImageCredentials: k.cfg.ImageCredentials, Records: k.pulls, Pulls: k.cfg.ImagePulls, MaxCrashBackoff: k.cfg.MaxRestartPeriod, Metrics: k.cfg.Metrics,
 		Users: userids.New(userids.Config{Dir: k.cfg.Dir, PerPod: k.cfg.UserIDsPerPod}),
 	}
@@ -174,7 +179,7 @@ func (k *Kubelet) wirePods() {
 		Log: log.With("part", "syncloop"), Desired: desired.New(k.sources()...), Workers: k.workers,
 		Statuses: k.statuses, Store: k.statuses, Runtime: k.pleg, Mirrors: k.mirrors, Resizes: k.statuses, Recorder: k.events,
 		Node:   k.nodeReference(),
-		Events: k.pleg.Events(), Ended: k.workers.Ended(),
+		Events: k.pleg.Events(), Ended: k.workers.Ended(), Decided: k.devices.Decided(),
 		Admit: k.admit, Sweep: k.sweep, Known: k.workers.Known,
 		Published: k.published, Preempted: countPreemptions(k.cfg.Metrics),
 	})
@@ -205,8 +210,11 @@ func (k *Kubelet) admit(pod *v1.Pod, others []*v1.Pod) syncloop.Verdict {
 	if k.shutdown.Err() != nil {
 		return refusedInShutdown()
 	}
+	if v := k.admitDevices(pod, others); v.Wait || v.Reason != "" {
+		return v
+	}
 	room, refusal := podadmit.AdmitOrPreempt(podadmit.Node{
-		Node:     k.thisNode(),
+		Node:     k.nodeFor(pod),
 		Features: features(), UnsafeSysctls: k.cfg.UnsafeSysctls,
 		Pressure: k.pressure(),
 	}, pod, others)

@@ -49,6 +49,7 @@ func (k *Kubelet) wireNode() {
 		MaxPods: n.MaxPods, PodsPerCore: n.PodsPerCore, MaxImages: n.MaxImages, Features: declaredFeatures,
 		Pressure: k.pressure, Withheld: k.cfg.Eviction.Withheld, PressureTaints: k.cfg.PressureTaints,
 		VolumesInUse:    func() []v1.UniqueVolumeName { return k.volumes.InUse() },
+		Devices:         func() (capacity, allocatable v1.ResourceList, removed []string) { return k.devices.Resources() },
 		StatusFrequency: n.StatusFrequency, ReportFrequency: n.ReportFrequency, LeaseDuration: k.cfg.LeaseDuration,
 		Checks: []nodestatus.Check{{Name: "PLEG", Err: func() error { return k.pleg.Healthy() }}, {Err: func() error { return k.shutdown.Err() }}},
 	})

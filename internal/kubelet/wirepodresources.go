@@ -14,6 +14,7 @@ import (
 func (k *Kubelet) wirePodResources() {
 	k.podResources = podresources.New(podresources.Config{
 		Socket: filepath.Join(k.cfg.Dir, "pod-resources", "kubelet.sock"), Pods: k.loop, Active: k.activePods,
+		Devices: k.devices.Devices, Allocatable: k.devices.Allocatable,
 		Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "podresources"),
 	})
 }

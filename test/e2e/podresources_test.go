@@ -18,18 +18,9 @@ func TestPodResources(t *testing.T) {
 	n := startNode(t)
 	n.importBusybox()
 	n.busyboxPod("listed", "sleep 1000", "", "")
-	conn, err := grpc.NewClient("unix://"+filepath.Join(n.root, "kubelet", "pod-resources", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	list, err := podresourcesv1.NewPodResourcesListerClient(conn).List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	list, err := n.podResources().List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,4 +30,21 @@ func TestPodResources(t *testing.T) {
 		}
 	}
 	t.Errorf("the pod is not listed with its container: %v", list)
+}
+
+// podResources returns a client of the node's API of pod resources, which waits until
+// that is served.
+func (n *node) podResources() podresourcesv1.PodResourcesListerClient {
+	n.t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(n.root, "kubelet", "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			n.t.Error(err)
+		}
+	})
+	return podresourcesv1.NewPodResourcesListerClient(conn)
 }

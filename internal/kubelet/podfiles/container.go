@@ -21,6 +21,7 @@ type ContainerInput struct {
 	Env       []Var
 	Mounts    []*runtimeapi.Mount
 	Devices   []*runtimeapi.Device
+	Given     Given    // on top of Env, Mounts and Devices
 	Users     *UserIDs // the pod's own; nil: the host's
 	TargetID  string   // container whose processes it sees; empty: by the pod's setting
 }
@@ -34,6 +35,9 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 		return nil, err
 	}
 	sc.NamespaceOptions.UsernsOptions = userNamespace(in.Users)
+	in.Env = slices.Concat(in.Given.Env, in.Env)
+	in.Mounts = slices.Concat(in.Given.Mounts, in.Mounts)
+	in.Devices = slices.Concat(in.Given.Devices, in.Devices)
 	mapMounts(in.Mounts, in.Users)
 	if in.TargetID != "" && sc.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		sc.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
@@ -50,9 +54,10 @@ func (n *Node) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error)
 		Args:        expandAll(c.Args, vars),
 		WorkingDir:  c.WorkingDir,
 		Labels:      containerLabels(pod, c),
-		Annotations: containerAnnotations(pod, c, in.Attempt),
+		Annotations: in.Given.annotations(containerAnnotations(pod, c, in.Attempt)),
 		Mounts:      in.Mounts,
 		Devices:     in.Devices,
+		CDIDevices:  in.Given.CDIDevices,
 		LogPath:     LogPath(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,

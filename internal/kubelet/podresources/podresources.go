@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
@@ -53,9 +54,13 @@ type Config struct {
 	Pods   pods
 	// Active returns the pods that hold resources: they have not ended. Any
 	// goroutine may call it.
-	Active  func() []*v1.Pod
-	Metrics prometheus.Registerer // takes upstream's kubelet_pod_resources_endpoint_*
-	Log     *slog.Logger
+	Active func() []*v1.Pod
+	// Devices returns the devices of a container, and Allocatable all that are
+	// healthy. Any goroutine may call them.
+	Devices     func(uid types.UID, container string) []*podresourcesv1.ContainerDevices
+	Allocatable func() []*podresourcesv1.ContainerDevices
+	Metrics     prometheus.Registerer // takes upstream's kubelet_pod_resources_endpoint_*
+	Log         *slog.Logger
 }
 
 // A Server serves the API.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
@@ -52,6 +53,18 @@ func (n node) Pods() []*v1.Pod { return n.pods }
 
 func (n node) Active() []*v1.Pod { return n.pods[:1] }
 
+// Devices returns one device for the container b.
+func (n node) Devices(_ types.UID, container string) []*podresourcesv1.ContainerDevices {
+	if container != "b" {
+		return nil
+	}
+	return n.Allocatable()[:1]
+}
+
+func (n node) Allocatable() []*podresourcesv1.ContainerDevices {
+	return []*podresourcesv1.ContainerDevices{{ResourceName: "example.com/disk", DeviceIds: []string{"d1"}}, {ResourceName: "example.com/disk", DeviceIds: []string{"d2"}}}
+}
+
 func (n node) PodByName(namespace, name string) (*v1.Pod, bool) {
 	for _, p := range n.pods {
 		if p.Namespace == namespace && p.Name == name {
@@ -69,7 +82,7 @@ func start(t *testing.T) (*grpc.ClientConn, *prometheus.Registry, string) {
 	socket := filepath.Join(t.TempDir(), "pod-resources", "kubelet.sock")
 	leaveSocket(t, socket)
 	s := podresources.New(podresources.Config{
-		Socket: socket, Pods: n, Active: n.Active, Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Socket: socket, Pods: n, Active: n.Active, Devices: n.Devices, Allocatable: n.Allocatable, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 	})
 	runtest.Start(t, s.Run)
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -114,6 +127,9 @@ func describe(pods ...*podresourcesv1.PodResources) []string {
 		var names []string
 		for _, c := range p.GetContainers() {
 			names = append(names, c.GetName())
+			for _, d := range c.GetDevices() {
+				names = append(names, d.GetResourceName()+"="+strings.Join(d.GetDeviceIds(), ","))
+			}
 		}
 		all = append(all, p.GetNamespace()+"/"+p.GetName()+": "+strings.Join(names, " "))
 	}
@@ -128,7 +144,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := describe(list.GetPodResources()...), []string{"default/web: sidecar a b"}; !slices.Equal(got, want) {
+	if got, want := describe(list.GetPodResources()...), []string{"default/web: sidecar a b example.com/disk=d1"}; !slices.Equal(got, want) {
 		t.Errorf("List: got %q, want %q", got, want)
 	}
 	one, err := client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodNamespace: "default", PodName: "done"})
@@ -146,8 +162,8 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(free.GetCpuIds()) + len(free.GetMemory()) + len(free.GetDevices()); got != 0 {
-		t.Errorf("GetAllocatableResources: got %v, want nothing", free)
+	if len(free.GetCpuIds())+len(free.GetMemory()) != 0 || len(free.GetDevices()) != 2 {
+		t.Errorf("GetAllocatableResources: got %v, want two devices", free)
 	}
 	old, err := v1alpha1.NewPodResourcesListerClient(conn).List(ctx, &v1alpha1.ListPodResourcesRequest{})
 	if err != nil {
@@ -219,7 +235,7 @@ func TestLimit(t *testing.T) {
 func TestNoSocket(t *testing.T) {
 	n := newNode()
 	s := podresources.New(podresources.Config{
-		Socket: filepath.Join(t.TempDir(), strings.Repeat("long", 40), "kubelet.sock"), Pods: n, Active: n.Active,
+		Socket: filepath.Join(t.TempDir(), strings.Repeat("long", 40), "kubelet.sock"), Pods: n, Active: n.Active, Devices: n.Devices, Allocatable: n.Allocatable,
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())

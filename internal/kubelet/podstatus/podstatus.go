@@ -50,6 +50,9 @@ type Config struct {
 	Probes  prober          // nil: no probes
 	HostIPs func() []string // the node's addresses, the primary one first; nil: none
 	Runtime string          // scheme of container IDs; default "containerd"
+	// Devices returns how the devices of a regular container are. It must not block.
+	// Nil: none has any.
+	Devices func(uid types.UID, container string) []v1.ResourceStatus
 
 	Parallel   int           // patches in flight at once; default 8
 	RetryMin   time.Duration // first pause after a failed patch; default 100 ms, doubled each time
@@ -64,6 +67,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CouldHaveRunning == nil {
 		c.CouldHaveRunning = func(types.UID) bool { return false }
+	}
+	if c.Devices == nil {
+		c.Devices = func(types.UID, string) []v1.ResourceStatus { return nil }
 	}
 	if c.HostIPs == nil {
 		c.HostIPs = func() []string { return nil }
@@ -150,7 +156,12 @@ func (m *Manager) Report(pod *v1.Pod, status *observed.Status, waits map[string]
 		e.pending, e.wanted = nil, nil
 	}
 	in.Pending, in.Progress, in.End = e.pending, e.progress, e.end
-	m.setLocked(e, pod, Compute(in))
+	now := Compute(in)
+	for i := range now.ContainerStatuses {
+		c := &now.ContainerStatuses[i]
+		c.AllocatedResourcesStatus = m.cfg.Devices(pod.UID, c.Name)
+	}
+	m.setLocked(e, pod, now)
 	return *e.status.DeepCopy()
 }
 

@@ -38,13 +38,17 @@ func (r *run) containerConfig(ctx context.Context, st start, image pulled) (*run
 	if err != nil {
 		return nil, err
 	}
+	given, err := r.s.cfg.Devices.Container(ctx, r.pod, c)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.s.cfg.Folders.MakeLogs(r.pod.Namespace, r.pod.Name, r.pod.UID, c.Name); err != nil {
 		return nil, err
 	}
 	return r.node.Container(podfiles.ContainerInput{
 		Pod: r.pod, Container: c, Attempt: attempt,
 		ImageRef: image.ref, ImageUser: image.user,
-		Env: env, Mounts: mounts, Devices: devices, TargetID: target, Users: r.users,
+		Env: env, Mounts: mounts, Devices: devices, Given: given, TargetID: target, Users: r.users,
 	})
 }
 

@@ -174,6 +174,20 @@ type hostPorts interface {
 	Confirm(ctx context.Context, sandbox string, ports []*runtimeapi.PortMapping) error
 }
 
+// machineDevices knows which devices of the machine containers have.
+type machineDevices interface {
+	// Container returns what a container's devices bring into it. It is called
+	// before each start.
+	Container(ctx context.Context, pod *v1.Pod, container *v1.Container) (podfiles.Given, error)
+}
+
+// noDevices is a machine without any.
+type noDevices struct{}
+
+func (noDevices) Container(context.Context, *v1.Pod, *v1.Container) (podfiles.Given, error) {
+	return podfiles.Given{}, nil
+}
+
 // doer sends the HTTP requests of lifecycle hooks.
 type doer interface {
 	Do(req *http.Request) (*http.Response, error)
@@ -218,6 +232,8 @@ type Config struct {
 	Probes probes
 	// HostPorts may be nil: no port of the host is anybody else's.
 	HostPorts hostPorts
+	// Devices may be nil: the machine has none to give.
+	Devices machineDevices
 	// HTTP sends the requests of lifecycle hooks. Default: a client without
 	// proxy, which checks no certificate, as upstream's.
 	HTTP doer
@@ -263,6 +279,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.HostPorts == nil {
 		c.HostPorts = freePorts{}
+	}
+	if c.Devices == nil {
+		c.Devices = noDevices{}
 	}
 	if c.HTTP == nil {
 		c.HTTP = hookClient()

@@ -42,7 +42,7 @@ const (
 	Preempting = "Preempting" // a critical pod needs the room; of the event, too
 
 	DeadlineExceeded         = "DeadlineExceeded"         // its activeDeadlineSeconds are over; of the event, too
-	UnexpectedAdmissionError = "UnexpectedAdmissionError" // no room can be made for a critical pod
+	UnexpectedAdmissionError = "UnexpectedAdmissionError" // no room can be made for a critical pod, or no devices allocated
 )
 
 // Reasons of events.

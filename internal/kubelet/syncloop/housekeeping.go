@@ -60,7 +60,7 @@ func (l *Loop) addMissing() {
 		if _, working := states[uid]; working {
 			continue
 		}
-		if _, rejected := l.rejected[uid]; !rejected && l.turns[uid] == nil && l.rooms[uid] == nil {
+		if _, rejected := l.rejected[uid]; !rejected && l.turns[uid] == nil && l.rooms[uid] == nil && !l.asked.Has(uid) {
 			l.start(p)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 type Verdict struct {
 	Reason, Message string    // why not, or not yet; empty: it does
 	Preempt         []*v1.Pod // it does once these have ended
+	Wait            bool      // it is not known yet: to be asked again when Decided rings
 	Lack            string    // the resource of which there is too little, with Preempt
 }
 

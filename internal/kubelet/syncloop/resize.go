@@ -146,7 +146,7 @@ func (l *Loop) settleOne(uid types.UID, r *resize) {
 	told := r.pending.Generation
 	r.pending = now
 	l.cfg.Resizes.SetPending(p, &now)
-	if told == now.Generation || l.turns[uid] != nil || l.rooms[uid] != nil {
+	if told == now.Generation || l.turns[uid] != nil || l.rooms[uid] != nil || l.asked.Has(uid) {
 		l.cfg.Workers.Poke(uid)
 		return
 	}

@@ -103,6 +103,7 @@ type Config struct {
 	Node     *v1.ObjectReference   // which events about left-overs are about; nil: none are made
 	Events   <-chan observed.Event // changes that the runtime reports
 	Ended    <-chan struct{}       // a worker has finished
+	Decided  <-chan struct{}       // Admit may know more of what it had to wait for; nil: it never waits
 
 	// Admit decides whether the node takes a pod beside others, which are the
 	// pods that hold resources. Nil: it takes all.
@@ -176,6 +177,7 @@ type Loop struct {
 	statics  int                   // counts the changes of static and mirrors
 	pictured picture               // as of the last setMirrors
 	rejected map[types.UID]rejection
+	asked    sets.Set[types.UID]    // not admitted yet, and not refused: it is not known
 	resizes  map[types.UID]*resize  // those that are not allocated
 	turns    map[types.UID]*turn    // admitted, not started: others come first
 	rooms    map[types.UID]*room    // admitted, not started: others end first
@@ -220,6 +222,7 @@ func New(cfg Config) *Loop {
 		static:     map[string]*v1.Pod{},
 		mirrors:    map[string]*v1.Pod{},
 		rejected:   map[types.UID]rejection{},
+		asked:      sets.New[types.UID](),
 		resizes:    map[types.UID]*resize{},
 		turns:      map[types.UID]*turn{},
 		rooms:      map[types.UID]*room{},
@@ -265,6 +268,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.take(d)
 		case e := <-l.cfg.Events:
 			l.cfg.Workers.Poke(e.UID)
+		case <-l.cfg.Decided:
+			l.askAgain()
 		case <-l.cfg.Ended:
 			l.keepHouse(false)
 		case <-housekeeping.C:

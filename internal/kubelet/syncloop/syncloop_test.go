@@ -35,6 +35,7 @@ type world struct {
 	t        *testing.T
 	events   chan observed.Event
 	ended    chan struct{}
+	decided  chan struct{}
 	recorder *record.FakeRecorder
 	sweepErr error
 
@@ -70,14 +71,14 @@ func newWorldOf(t *testing.T, pods *desired.Pods, running ...observed.Pod) *worl
 // newIdleWorld is newWorldOf, and does not run yet.
 func newIdleWorld(t *testing.T, pods *desired.Pods, running ...observed.Pod) *world {
 	w := &world{
-		t: t, events: make(chan observed.Event), ended: make(chan struct{}, 1), recorder: record.NewFakeRecorder(100),
+		t: t, events: make(chan observed.Event), ended: make(chan struct{}, 1), decided: make(chan struct{}, 1), recorder: record.NewFakeRecorder(100),
 		infos: map[types.UID]lifecycle.Info{}, runtime: running,
 		refused: map[string]string{}, stored: map[types.UID]v1.PodStatus{},
 	}
 	w.Loop = New(Config{
 		Log: slog.New(slog.DiscardHandler), Desired: pods,
 		Workers: w, Statuses: w, Store: store{w}, Runtime: runtimeList{w}, Mirrors: w, Resizes: w, Recorder: w.recorder,
-		Events: w.events, Ended: w.ended, Admit: w.admit,
+		Events: w.events, Ended: w.ended, Decided: w.decided, Admit: w.admit,
 		Node: &v1.ObjectReference{Kind: "Node", Name: "n"}, Sweep: w.sweepAll, Known: func(uid types.UID) bool { return uid == "known" },
 	})
 	return w
@@ -184,6 +185,8 @@ func (w *world) admit(p *v1.Pod, others []*v1.Pod) Verdict {
 	switch why := w.refused[p.Name]; why {
 	case "":
 		return Verdict{}
+	case "waits":
+		return Verdict{Wait: true}
 	case "victims": // all that are not static
 		v := Verdict{Reason: "OutOfcpu", Lack: "cpu"}
 		for _, o := range others {

@@ -127,7 +127,12 @@ func (l *Loop) update(p *v1.Pod) {
 		}
 		return
 	}
-	if l.turns[p.UID] != nil || l.rooms[p.UID] != nil {
+	if l.asked.Has(p.UID) && ends(p) {
+		l.asked.Delete(p.UID)
+		l.start(p) // and ends at once, whoever is asked
+		return
+	}
+	if l.turns[p.UID] != nil || l.rooms[p.UID] != nil || l.asked.Has(p.UID) {
 		return // it starts as it is then
 	}
 	l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Update, Pod: p, Mirror: l.mirrorOf(p)})
@@ -149,6 +154,7 @@ func (l *Loop) remove(p *v1.Pod) {
 	delete(l.rejected, p.UID)
 	delete(l.turns, p.UID)
 	delete(l.rooms, p.UID)
+	l.asked.Delete(p.UID)
 	l.forgetResize(p)
 	if l.endsBefore(p) {
 		l.held[p.UID] = p
@@ -162,6 +168,11 @@ func (l *Loop) remove(p *v1.Pod) {
 // makes a static pod again, so it is asked about again later.
 func (l *Loop) admit(p *v1.Pod) bool {
 	v := l.cfg.Admit(p, l.active(p))
+	if v.Wait {
+		l.asked.Insert(p.UID)
+		return false
+	}
+	l.asked.Delete(p.UID)
 	was, before := l.rejected[p.UID]
 	if v.Reason == "" || len(v.Preempt) > 0 {
 		l.makeRoom(p, v)
@@ -184,6 +195,19 @@ func (l *Loop) admit(p *v1.Pod) bool {
 		l.cfg.Workers.Update(lifecycle.Request{Kind: lifecycle.Kill, Pod: p})
 	}
 	return false
+}
+
+// askAgain asks about the pods of which it was not known whether the node takes
+// them. One that is to end by now needs not be admitted.
+func (l *Loop) askAgain() {
+	for uid := range l.asked {
+		p := l.pods[uid]
+		if p != nil && (ends(p) || l.admit(p)) {
+			l.asked.Delete(uid)
+			l.start(p)
+		}
+	}
+	l.publish()
 }
 
 // active are the pods, beside one, that hold resources of the node.
