@@ -21,7 +21,7 @@ func TestRefuses(t *testing.T) {
 		want   string
 	}{
 		"no API":                   {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig is missing"},
-		"no file of the API":       {func(c *Config) {}, "no such file"},
+		"no file of the API":       {func(*Config) {}, "no such file"},
 		"programs without folder":  {func(c *Config) { c.ProviderConfig = "/etc/providers.yaml" }, "belong together"},
 		"no address of a node":     {func(c *Config) { c.NodeIP = "somewhere" }, "--node-ip"},
 		"a label that is not ours": {func(c *Config) { c.Labels = map[string]string{"node-role.kubernetes.io/x": ""} }, "unknown 'kubernetes.io' or 'k8s.io' labels"},
@@ -51,7 +51,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()            // nothing was sent
 	port := int32(taken.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 	for name, test := range map[string]struct {
 		change func(*kubeletconfig.KubeletConfiguration)
