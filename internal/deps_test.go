@@ -48,6 +48,7 @@ var kinds = map[string]string{
 	"internal/kubelet/allocation":     "leaf",
 	"internal/kubelet/nodeaddress":    "leaf",
 	"internal/kubelet/nodelabels":     "leaf",
+	"internal/kubelet/reservation":    "leaf",
 	"internal/kubelet/checkpoint":     "adapter",
 	"internal/kubelet/podcertificate": "stage",
 	"internal/kubelet/checkpointer":   "stage",

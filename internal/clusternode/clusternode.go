@@ -23,6 +23,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reservation"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
 	"github.com/holdfast-dev/holdfast/internal/processmetrics"
@@ -139,6 +140,11 @@ func (n *Node) agent() (kubelet.Config, error) {
 	if cfg.Node, err = n.nodeSettings(); err != nil {
 		return cfg, err
 	}
+	kept, err := reservation.Of(n.cfg.Kubelet)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Reservation = &kept
 	if cfg.CredentialProviders, err = providers(n.cfg); err != nil {
 		return cfg, err
 	}

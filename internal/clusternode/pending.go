@@ -6,14 +6,11 @@ import (
 	"reflect"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
-
-	defaults "github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 )
 
 // pending refuses what the configuration may hold and this node does not do: nothing
 // is accepted and ignored.
 func pending(k *kubeletconfig.KubeletConfiguration) error {
-	d := defaults.Default()
 	var errs []error
 	for _, field := range []struct {
 		name        string
@@ -24,9 +21,6 @@ func pending(k *kubeletconfig.KubeletConfiguration) error {
 		{"tlsMinVersion", k.TLSMinVersion, ""},
 		{"rotateCertificates", k.RotateCertificates, false},
 		{"serverTLSBootstrap", k.ServerTLSBootstrap, false},
-		{"systemReserved", len(k.SystemReserved), 0},
-		{"kubeReserved", len(k.KubeReserved), 0},
-		{"enforceNodeAllocatable", k.EnforceNodeAllocatable, d.EnforceNodeAllocatable},
 	} {
 		if !reflect.DeepEqual(field.is, field.usually) {
 			errs = append(errs, fmt.Errorf("%s is not possible with this version: leave it out", field.name))

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -52,6 +53,7 @@ func (c *Config) Configure(k *kubeletconfig.KubeletConfiguration) error {
 	evictions, errEvictions := eviction.Parse(eviction.Settings{
 		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGracePeriod: k.EvictionSoftGracePeriod, MinimumReclaim: k.EvictionMinimumReclaim,
 		TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, MaxPodGracePeriod: int64(k.EvictionMaxPodGracePeriod),
+		PodsUnbounded: !slices.Contains(k.EnforceNodeAllocatable, "pods"),
 	})
 	c.LogRotation, c.Eviction = logs, evictions
 	return errors.Join(errLogs, errEvictions)

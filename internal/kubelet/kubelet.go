@@ -47,6 +47,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podworker"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/prober"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/pullrecords"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/reservation"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/stats"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/syncloop"
@@ -77,6 +78,10 @@ type Config struct {
 	// SingleProcessOOMKill is upstream's field of that name. Nil: all processes of
 	// a container end, where cgroup v2 can do that. False needs cgroup v2.
 	SingleProcessOOMKill *bool
+
+	// Reservation is what of the machine is kept from pods. Nil: nothing, and pods
+	// together have no limit.
+	Reservation *reservation.Reservation
 
 	CgroupParent string // above all pods, such as /holdfast-ab12cd
 
@@ -258,6 +263,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.checkpoint != nil {
 		parts.Add("checkpoint", k.checkpoint.Run)
 	}
+	parts.Add("limits of all pods", k.boundPods)
 	parts.Add("objects", k.objects.Run)
 	parts.Add("pod certificates", k.certificates.Run)
 	parts.Add("node status", k.node.Run)

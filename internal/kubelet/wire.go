@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -88,9 +87,13 @@ func (k *Kubelet) wireHost() error {
 	}
 	k.resolver = hoststats.NewResolver(resolvConf, log.With("part", "hoststats"))
 	k.events = newRecorder(cmp.Or(k.cfg.EventClient, k.cfg.Client), k.cfg.NodeName)
-	var err error
+	bounds, err := k.bounds()
+	if err != nil {
+		return err
+	}
 	k.cgroups, err = podcgroup.New(podcgroup.Config{
-		Parent: k.cfg.CgroupParent, NodeMilliCPU: int64(runtime.NumCPU()) * 1000, PidsLimit: k.cfg.PodPidsLimit, Log: log.With("part", "podcgroup"),
+		Parent: k.cfg.CgroupParent, NodeMilliCPU: bounds.MilliCPU, AllMemory: bounds.Memory, AllPIDs: bounds.PIDs,
+		PidsLimit: k.cfg.PodPidsLimit, Log: log.With("part", "podcgroup"),
 	})
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 // process identifiers.
 func (k *Kubelet) wireEviction() {
 	k.evictions = eviction.New(eviction.Config{
-		Policy: k.cfg.Eviction, Dir: k.cfg.Dir, Machine: hoststats.New(k.cfg.Dir), Runtime: k.runtime, Cgroups: k.cgroups, Logs: k.folders, Volumes: k.volumeStats,
+		Policy: k.cfg.Eviction, Dir: k.cfg.Dir, Machine: hoststats.New(k.cfg.Dir), Runtime: k.runtime, Cgroups: k.cgroups, PodMemory: k.cgroups.AllMemory(), Logs: k.folders, Volumes: k.volumeStats,
 		Workers: k.workers, Statuses: k.statuses, Images: k.images.DeleteUnused, Containers: k.removeFinished, Changed: k.node.Poke, Known: k.loop.Synced(),
 		Recorder: k.events, Node: k.nodeReference(), Metrics: k.cfg.Metrics, Log: k.cfg.Log.With("part", "eviction"),
 	})

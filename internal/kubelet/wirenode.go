@@ -46,7 +46,7 @@ func (k *Kubelet) wireNode() {
 		Node: k.cfg.NodeName, Nodes: k.cfg.Client.CoreV1().Nodes(), Leases: k.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease),
 		Runtime: k.runtime, Machine: hoststats.New(k.cfg.Dir), Events: k.events, Log: k.cfg.Log.With("part", "nodestatus"),
 		Hostname: hostname, Addresses: addresses, KubeletPort: k.port(), Version: version.Kubernetes, Registration: n.Registration,
-		MaxPods: n.MaxPods, PodsPerCore: n.PodsPerCore, MaxImages: n.MaxImages, Features: declaredFeatures,
+		MaxPods: n.MaxPods, PodsPerCore: n.PodsPerCore, MaxImages: n.MaxImages, Features: declaredFeatures, Reserved: k.reserved(),
 		Pressure: k.pressure, Withheld: k.cfg.Eviction.Withheld, PressureTaints: k.cfg.PressureTaints,
 		VolumesInUse:    func() []v1.UniqueVolumeName { return k.volumes.InUse() },
 		Devices:         func() (capacity, allocatable v1.ResourceList, removed []string) { return k.devices.Resources() },

@@ -88,15 +88,17 @@ type statuses interface {
 
 // Config holds what a Manager needs. Required but what says otherwise.
 type Config struct {
-	Policy   Policy
-	Dir      string // the kubelet's folder: its filesystem is nodefs
-	Machine  machine
-	Runtime  runtime
-	Cgroups  cgroups
-	Logs     logFolders
-	Volumes  analyzer
-	Workers  workers
-	Statuses statuses
+	Policy  Policy
+	Dir     string // the kubelet's folder: its filesystem is nodefs
+	Machine machine
+	Runtime runtime
+	Cgroups cgroups
+	// PodMemory is how many bytes all pods together may have. 0: all of the machine's.
+	PodMemory int64
+	Logs      logFolders
+	Volumes   analyzer
+	Workers   workers
+	Statuses  statuses
 
 	// Images removes the images, and Containers what is left of the containers,
 	// that nobody needs. They may block, and are called from one goroutine.

@@ -33,6 +33,9 @@ func (m *Manager) observeMachine(seen observations, free *stats.NodeStats, now t
 		pods, err := m.cfg.Cgroups.WorkingSet()
 		m.note("memory of pods", err)
 		if err == nil {
+			if m.cfg.PodMemory > 0 {
+				whole = m.cfg.PodMemory
+			}
 			seen[AllocatableMemoryAvailable] = observation{whole - value(&pods), whole, now}
 		}
 	}

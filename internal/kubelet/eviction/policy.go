@@ -23,6 +23,7 @@ type Settings struct {
 	SoftGracePeriod   map[string]string // durations: how long a soft threshold is crossed before a pod goes
 	MinimumReclaim    map[string]string // amounts: how much more than the threshold is to be left before it is well again
 	TransitionPeriod  time.Duration     // how long a condition stays when nothing is crossed any more; default 5 min
+	PodsUnbounded     bool              // pods together have no limit of memory that they could come close to
 	MaxPodGracePeriod int64             // seconds that a pod gets to end at a soft threshold; 0: the shortest
 }
 
@@ -105,7 +106,9 @@ func Parse(s Settings) (Policy, error) {
 	setGrace(soft, s, &errs)
 	p.thresholds = append(p.thresholds, soft...)
 	setReclaim(p.thresholds, s.MinimumReclaim, &errs)
-	p.thresholds = withAllocatable(p.thresholds)
+	if !s.PodsUnbounded {
+		p.thresholds = withAllocatable(p.thresholds)
+	}
 	slices.SortStableFunc(p.thresholds, func(a, b threshold) int { return a.signal.urgency() - b.signal.urgency() })
 	if err := errors.Join(errs...); err != nil {
 		return Policy{}, err

@@ -51,6 +51,9 @@ type Config struct {
 	// pods as a whole get that weight against the rest of the machine. 0
 	// leaves the kernel's weight.
 	NodeMilliCPU int64
+	// AllMemory is how many bytes all pods together may have, and AllPIDs how many
+	// processes and threads, once Bound was called. 0: no limit.
+	AllMemory, AllPIDs int64
 	// PidsLimit is how many processes a pod may have. 0 or less: no limit.
 	PidsLimit int64
 	// Log gets one line for each pod whose left-over group was removed, at debug level.
@@ -128,6 +131,23 @@ func (m *Manager) Group(pod *v1.Pod) string {
 
 // AllPods returns the path of the group of all pods.
 func (m *Manager) AllPods() string { return m.podsGroup() }
+
+// AllMemory is how many bytes all pods together may have; 0: no limit.
+func (m *Manager) AllMemory() int64 { return m.cfg.AllMemory }
+
+// Bound sets the limits of all pods together, or takes away those of before. One that
+// is lower than what pods have already is an error until they have less.
+func (m *Manager) Bound() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.ensureTopLocked(); err != nil {
+		return err
+	}
+	if err := m.tree.bound(m.podsGroup(), m.cfg.AllMemory, m.cfg.AllPIDs); err != nil {
+		return fmt.Errorf("limit cgroup %s: %w", m.podsGroup(), err)
+	}
+	return nil
+}
 
 // End removes the groups of a pod whose containers are gone, whatever its class,
 // and first kills what still runs in them: a start that broke off can leave a

@@ -158,6 +158,14 @@ func (t tree) setShares(group string, shares int64) error {
 	return t.write("cpu", group, "cpu.shares", number(shares))
 }
 
+// bound limits the memory, in bytes, and the processes of a group; 0: no limit.
+func (t tree) bound(group string, memory, pids int64) error {
+	if t.unified {
+		return errors.Join(t.write("", group, "memory.max", orElse(memory, "max")), t.write("", group, "pids.max", orElse(pids, "max")))
+	}
+	return errors.Join(t.write("memory", group, "memory.limit_in_bytes", orElse(memory, "-1")), t.write("pids", group, "pids.max", orElse(pids, "max")))
+}
+
 func (t tree) setV1(group string, l limits) error {
 	return errors.Join(
 		t.write("cpu", group, "cpu.cfs_period_us", number(quotaPeriod)),
