@@ -269,6 +269,22 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// A plugin whose socket has a path that is too long for one, as seen from here, serves
+// like any other.
+func TestLongPath(t *testing.T) {
+	short := t.TempDir()
+	dir := filepath.Join(short, strings.Repeat("l", max(1, 90-len(short))))
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(short, "s")); err != nil {
+		t.Fatal(err)
+	}
+	a := startAgent(t, dir)
+	plugin(t, filepath.Join(short, "s"), nil)
+	a.counts("4", "4")
+}
+
 // A file that is not ours is put aside.
 func TestForeignRecord(t *testing.T) {
 	dir := t.TempDir()

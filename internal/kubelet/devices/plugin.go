@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -70,7 +73,7 @@ func (m *Manager) register(ctx context.Context, resource, socket string, version
 func dial(ctx context.Context, resource, socket string) (*plugin, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithContextDialer(dialSocket), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return nil, err
@@ -80,6 +83,23 @@ func dial(ctx context.Context, resource, socket string) (*plugin, error) {
 		return nil, errors.Join(fmt.Errorf("ask for its options: %w", err), p.close())
 	}
 	return p, nil
+}
+
+// maxSocketPath is how long the path of a socket may be, in bytes.
+const maxSocketPath = 107
+
+// dialSocket connects to a socket, whose path may be longer than the kernel takes one.
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	if len(path) <= maxSocketPath {
+		return dialer.DialContext(ctx, "unix", path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
 // Deregister lets go of the plugin of a resource at a socket.
