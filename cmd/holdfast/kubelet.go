@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -65,9 +64,6 @@ func runKubelet(cmd *cobra.Command, flags *kubeletconfig.Flags, loaded *kubeletc
 		newLog = logging.NewJSON
 	}
 	log := newLog(cmd.ErrOrStderr(), &shown)
-	if flags.BootstrapKubeconfig != "" {
-		return errors.New("--bootstrap-kubeconfig is not possible with this version: leave it out")
-	}
 	if c := flags.CloudProvider; c != "" && c != "external" {
 		return fmt.Errorf("--cloud-provider %q is not known: write external, or leave it out", c)
 	}
@@ -83,7 +79,7 @@ func runKubelet(cmd *cobra.Command, flags *kubeletconfig.Flags, loaded *kubeletc
 		return fmt.Errorf("--root-dir: %w", err)
 	}
 	node, err := clusternode.New(ctx, clusternode.Config{
-		Kubelet: k, Kubeconfig: flags.Kubeconfig, Root: root, CertDir: flags.CertDir, Name: name, NodeIP: flags.NodeIP,
+		Kubelet: k, Kubeconfig: flags.Kubeconfig, Bootstrap: flags.BootstrapKubeconfig, Root: root, CertDir: flags.CertDir, Name: name, NodeIP: flags.NodeIP,
 		Labels: flags.NodeLabels, ExternalCloud: flags.CloudProvider == "external",
 		ProviderConfig: flags.CredentialProviderConfig, ProviderBinDir: flags.CredentialProviderBinDir,
 		Flags: given(cmd), SetVerbosity: verbosity(&shown), Log: log,

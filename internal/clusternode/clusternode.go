@@ -9,7 +9,6 @@ package clusternode
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -23,6 +22,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/identity"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/nodefolder"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/reservation"
 	"github.com/holdfast-dev/holdfast/internal/manifestdir"
 	"github.com/holdfast-dev/holdfast/internal/manifesturl"
@@ -38,6 +39,9 @@ type Config struct {
 	Kubelet *kubeletconfig.KubeletConfiguration
 	// Kubeconfig is the file that says how the cluster's API is reached, and as whom.
 	Kubeconfig string
+	// Bootstrap is the kubeconfig by which a client certificate is asked for while
+	// there is none that is good. Empty: there is none.
+	Bootstrap string
 	// Root is the folder of pods' volumes and of the node's state; absolute, made if
 	// it is not there.
 	Root string
@@ -70,23 +74,14 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// identity is by which credentials the node and others know each other. Its
-// methods may be called from any goroutine.
-type identity interface {
-	// client is how the API is reached; the caller may change the copy.
-	client() *rest.Config
-	// certificate is what the kubelet's API is served with.
-	certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
-	// clientCAs are those whose clients the kubelet's API takes.
-	clientCAs() *x509.CertPool
-}
-
 // A Node is one node of a cluster.
 type Node struct {
 	cfg       Config
 	log       *slog.Logger
 	metrics   *prometheus.Registry
-	identity  identity
+	release   func() error // the root folder; nil: it is not taken
+	identity  *identity.Identity
+	clients   func() *x509.CertPool // whose clients the kubelet's API takes
 	sockets   sockets
 	kubelet   *kubelet.Kubelet
 	manifests *manifestdir.Dir // nil: no folder
@@ -103,13 +98,13 @@ func New(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	if err := pending(cfg.Kubelet); err != nil {
-		return nil, err
-	}
 	if err := n.makeFolders(); err != nil {
 		return nil, err
 	}
-	if n.identity, err = openIdentity(cfg); err != nil {
+	if n.release, err = nodefolder.Take(cfg.Root); err != nil {
+		return nil, err
+	}
+	if err := n.openIdentity(); err != nil {
 		return nil, err
 	}
 	if err := n.sockets.listen(ctx, cfg.Kubelet); err != nil {
@@ -129,7 +124,7 @@ func New(ctx context.Context, cfg Config) (_ *Node, err error) {
 func (n *Node) agent() (kubelet.Config, error) {
 	cfg := kubelet.Config{
 		NodeName: n.cfg.Name, Dir: n.cfg.Root, ShutdownName: shutdownName,
-		Listeners: n.sockets.api, HealthListener: n.sockets.health, ReadOnlyListeners: n.sockets.open, Certificate: n.identity.certificate, ClientCAs: n.identity.clientCAs,
+		Listeners: n.sockets.api, HealthListener: n.sockets.health, ReadOnlyListeners: n.sockets.open, Certificate: n.identity.Certificate, ClientCAs: n.clients,
 		PollClaims: true, Flags: n.cfg.Flags, SetVerbosity: n.cfg.SetVerbosity,
 		Checkpoint: n.cfg.Checkpoint, Metrics: n.metrics, Log: n.log,
 	}
@@ -154,10 +149,10 @@ func (n *Node) agent() (kubelet.Config, error) {
 		}
 	}
 	asked := restmetrics.New(n.metrics)
-	if cfg.Client, err = newClient(asked, n.identity.client(), n.cfg.Kubelet.KubeAPIQPS, n.cfg.Kubelet.KubeAPIBurst); err != nil {
+	if cfg.Client, err = newClient(asked, n.identity.Client(), n.cfg.Kubelet.KubeAPIQPS, n.cfg.Kubelet.KubeAPIBurst); err != nil {
 		return cfg, err
 	}
-	cfg.EventClient, err = newClient(asked, n.identity.client(), n.cfg.Kubelet.EventRecordQPS, n.cfg.Kubelet.EventBurst)
+	cfg.EventClient, err = newClient(asked, n.identity.Client(), n.cfg.Kubelet.EventRecordQPS, n.cfg.Kubelet.EventBurst)
 	return cfg, err
 }
 
@@ -197,6 +192,7 @@ func (n *Node) makeFolders() error {
 // took, and is called once.
 func (n *Node) Run(ctx context.Context) error {
 	var parts rungroup.Group
+	parts.Add("certificates", n.identity.Run)
 	parts.Add("kubelet", n.kubelet.Run)
 	parts.Add("cgroup driver", func(ctx context.Context) error {
 		if err := n.kubelet.CheckCgroupDriver(ctx, n.cfg.Kubelet.CgroupDriver); err != nil {
@@ -211,7 +207,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.url != nil {
 		parts.Add("URL of static pods", n.url.Run)
 	}
-	return errors.Join(parts.Run(ctx), n.kubelet.Close())
+	return errors.Join(parts.Run(ctx), n.kubelet.Close(), n.release())
 }
 
 // Close gives up what New took, for a node that does not run.
@@ -219,6 +215,9 @@ func (n *Node) Close() error {
 	err := n.sockets.close()
 	if n.kubelet != nil {
 		err = errors.Join(err, n.kubelet.Close())
+	}
+	if n.release != nil {
+		err = errors.Join(err, n.release())
 	}
 	return err
 }

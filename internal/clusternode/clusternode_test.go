@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	defaults "github.com/holdfast-dev/holdfast/internal/kubeletconfig"
@@ -21,7 +22,8 @@ func TestRefuses(t *testing.T) {
 		want   string
 	}{
 		"no API":                   {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig is missing"},
-		"no file of the API":       {func(*Config) {}, "no such file"},
+		"no file of the API":       {func(*Config) {}, "there is no such kubeconfig"},
+		"no file to bootstrap by":  {func(c *Config) { c.Bootstrap = c.Kubeconfig + ".bootstrap" }, "--bootstrap-kubeconfig: kubeconfig"},
 		"programs without folder":  {func(c *Config) { c.ProviderConfig = "/etc/providers.yaml" }, "belong together"},
 		"no address of a node":     {func(c *Config) { c.NodeIP = "somewhere" }, "--node-ip"},
 		"a label that is not ours": {func(c *Config) { c.Labels = map[string]string{"node-role.kubernetes.io/x": ""} }, "unknown 'kubernetes.io' or 'k8s.io' labels"},
@@ -31,10 +33,10 @@ func TestRefuses(t *testing.T) {
 			k := defaults.Default()
 			cfg := Config{Kubelet: &k, Kubeconfig: filepath.Join(t.TempDir(), "none"), Root: t.TempDir(), Name: "n", Log: slog.New(slog.DiscardHandler)}
 			test.change(&cfg)
-			n := &Node{cfg: cfg, log: cfg.Log}
+			n := &Node{cfg: cfg, log: cfg.Log, metrics: prometheus.NewRegistry()}
 			_, errSettings := n.nodeSettings()
 			_, errProviders := providers(cfg)
-			_, errIdentity := openIdentity(cfg)
+			errIdentity := n.openIdentity()
 			for _, err := range []error{errSettings, errProviders, errIdentity} {
 				if err != nil && strings.Contains(err.Error(), test.want) {
 					return

@@ -1,68 +1,43 @@
 package clusternode
 
 import (
-	"crypto/tls"
+	"cmp"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"log/slog"
-
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"net/netip"
+	"path/filepath"
 
 	"github.com/holdfast-dev/holdfast/internal/certfile"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/identity"
 )
 
-// files are the identity that is in files of others.
-type files struct {
-	rest    *rest.Config
-	serving *certfile.Pair
-	clients *certfile.Pool // nil: no client has a certificate that counts
-}
-
-func openIdentity(cfg Config) (*files, error) {
-	k := cfg.Kubelet
-	if cfg.Kubeconfig == "" {
-		return nil, errors.New("--kubeconfig is missing: name the file that says how the cluster's API is reached; \"holdfast up\" runs static pods without a cluster")
+// openIdentity reads by which credentials the node and others know each other.
+func (n *Node) openIdentity() (err error) {
+	k := n.cfg.Kubelet
+	if n.cfg.Kubeconfig == "" {
+		return errors.New("--kubeconfig is missing: name the file that says how the cluster's API is reached; \"holdfast up\" runs static pods without a cluster")
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	if k.TLSCertFile == "" || k.TLSPrivateKeyFile == "" {
-		return nil, errors.New("tlsCertFile and tlsPrivateKeyFile: both are wanted, the certificate of the kubelet's API and its key, in PEM")
-	}
-	f := &files{rest: config, serving: certfile.NewPair(k.TLSCertFile, k.TLSPrivateKeyFile, told(cfg.Log, k.TLSCertFile))}
+	n.clients = x509.NewCertPool // no client has a certificate that counts
 	if ca := k.Authentication.X509.ClientCAFile; ca != "" {
-		f.clients = certfile.NewPool(ca, nil, told(cfg.Log, ca))
+		n.clients = certfile.NewPool(ca, nil, identity.Told(n.log, ca)).Authorities
 	}
-	return f, nil
+	n.identity, err = identity.New(identity.Config{
+		Node: n.cfg.Name, Kubeconfig: n.cfg.Kubeconfig, Bootstrap: n.cfg.Bootstrap,
+		Dir:    cmp.Or(n.cfg.CertDir, filepath.Join(n.cfg.Root, "pki")),
+		Rotate: k.RotateCertificates, ServerBootstrap: k.ServerTLSBootstrap, ServingCert: k.TLSCertFile, ServingKey: k.TLSPrivateKeyFile,
+		Addresses: n.addresses, Metrics: n.metrics, Log: n.log,
+	})
+	return err
 }
 
-// told logs what becomes of files of certificates.
-func told(log *slog.Logger, file string) func(error) {
-	log = log.With("part", "certificates", "file", file)
-	return func(err error) {
-		if err != nil {
-			log.Warn("certificates cannot be taken up: the ones before count", "err", err)
-			return
+// addresses are the node's, as far as they are known. The agent is there before
+// anybody asks.
+func (n *Node) addresses() []netip.Addr {
+	var all []netip.Addr
+	for _, text := range n.kubelet.HostIPs() {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
 		}
-		log.Info("certificates taken up")
 	}
-}
-
-func (f *files) client() *rest.Config { return rest.CopyConfig(f.rest) }
-
-func (f *files) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if pair := f.serving.Certificate(); pair != nil {
-		return pair, nil
-	}
-	return nil, f.serving.Err()
-}
-
-func (f *files) clientCAs() *x509.CertPool {
-	if f.clients == nil {
-		return x509.NewCertPool()
-	}
-	return f.clients.Authorities()
+	return all
 }

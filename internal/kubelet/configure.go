@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubelet/nodeshutdown"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podsync"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/server"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/tlsoptions"
 )
 
 // Configure sets what upstream's configuration says of the agent. The configuration
@@ -56,7 +57,11 @@ func (c *Config) Configure(k *kubeletconfig.KubeletConfiguration) error {
 		PodsUnbounded: !slices.Contains(k.EnforceNodeAllocatable, "pods"),
 	})
 	c.LogRotation, c.Eviction = logs, evictions
-	return errors.Join(errLogs, errEvictions)
+	agreed, _, errTLS := tlsoptions.Parse(tlsoptions.Settings{
+		MinVersion: k.TLSMinVersion, CipherSuites: k.TLSCipherSuites, CurvePreferences: k.TLSCurvePreferences,
+	})
+	c.TLS = agreed
+	return errors.Join(errLogs, errEvictions, errTLS)
 }
 
 // imagePulls is how images are pulled.

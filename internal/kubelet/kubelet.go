@@ -130,7 +130,10 @@ type Config struct {
 	// it of a KubeletConfiguration. Zero: upstream's defaults.
 	API         server.Policy
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	ClientCAs   func() *x509.CertPool // asked for at each handshake and request
+	// TLS holds the versions, cipher suites and key exchanges that are agreed to.
+	// Nil: TLS 1.2 and later, as Go chooses.
+	TLS       *tls.Config
+	ClientCAs func() *x509.CertPool // asked for at each handshake and request
 
 	// Shutdown is how long pods get, by priority, when the machine goes down. None:
 	// nothing is known of that. ShutdownName tells several kubelets apart in what is

@@ -67,6 +67,10 @@ func (k *Kubelet) addresses() []string {
 	return ips
 }
 
+// HostIPs are the node's addresses, the primary one first; none: they are not known
+// yet.
+func (k *Kubelet) HostIPs() []string { return k.addresses() }
+
 // hostIP is the primary one; empty: there is none yet.
 func (k *Kubelet) hostIP() string {
 	if ips := k.addresses(); len(ips) > 0 {

@@ -10,7 +10,7 @@ import (
 func (k *Kubelet) wireServer() {
 	k.server = server.New(server.Config{
 		Listeners: k.cfg.Listeners, HealthListener: k.cfg.HealthListener, ReadOnly: k.cfg.ReadOnlyListeners, Policy: k.cfg.API,
-		Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs,
+		Certificate: k.cfg.Certificate, ClientCAs: k.cfg.ClientCAs, TLS: k.cfg.TLS,
 		TokenReviews: k.cfg.Client.AuthenticationV1().TokenReviews(), AccessReview: k.cfg.Client.AuthorizationV1().SubjectAccessReviews(),
 		Node: k.cfg.NodeName, Pods: k.loop, Statuses: k.cache, Relist: k.pleg, Runtime: k.runtime,
 		Checkpoints: k.runtime, CheckpointDir: filepath.Join(k.cfg.Dir, "checkpoints"),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/kubelet/imagerights"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podadmit"
+	"github.com/holdfast-dev/holdfast/internal/kubelet/tlsoptions"
 )
 
 // A Wrong is one thing that is wrong with a field.
@@ -174,6 +175,13 @@ func validatePaths(k *v1beta1.KubeletConfiguration, wrong complaint) {
 	}
 	if (k.TLSCertFile == "") != (k.TLSPrivateKeyFile == "") {
 		wrong("tlsCertFile", "belongs together with tlsPrivateKeyFile: write both or none")
+	}
+	settings := tlsoptions.Settings{MinVersion: k.TLSMinVersion, CipherSuites: k.TLSCipherSuites, CurvePreferences: k.TLSCurvePreferences}
+	if _, _, err := tlsoptions.Parse(settings); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			field, why, _ := strings.Cut(strings.TrimSpace(line), " ")
+			wrong(strings.TrimSuffix(field, ":"), "%s", why)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ import (
 type Options struct {
 	// Debug has the agent log its decisions.
 	Debug bool
+	// Bootstrap has the agent ask the cluster for its certificates, by a token, and
+	// renew them. Without it, they are there.
+	Bootstrap bool
 	// Checkpoint is the kubelet's; without Dir it is in the instance's folder
 	// checkpoint.
 	Checkpoint *kubelet.Checkpoint
@@ -42,6 +45,7 @@ type agentConfig struct {
 	Root       string // of the instance
 	RuntimeDir string
 	Kubeconfig string
+	Bootstrap  string // kubeconfig with a token
 	// Cert and Key are files: what the kubelet's API is served with.
 	Cert, Key string
 	ClientCA  string // file: whose clients it takes
@@ -101,7 +105,7 @@ func newAgent(ctx context.Context, cfg agentConfig, in *instance.Instance) (*age
 	}
 	var err error
 	a.node, err = clusternode.New(ctx, clusternode.Config{
-		Kubelet: configuration(cfg, in, a.host.Endpoint()), Kubeconfig: cfg.Kubeconfig, Root: in.Path("kubelet"),
+		Kubelet: configuration(cfg, in, a.host.Endpoint()), Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.Bootstrap, Root: in.Path("kubelet"),
 		Name: cfg.Name, NodeIP: in.Gateway().String(), Checkpoint: cfg.Options.Checkpoint, Log: log,
 	})
 	if err != nil {
@@ -120,6 +124,10 @@ func configuration(cfg agentConfig, in *instance.Instance, endpoint string) *v1b
 	k.StaticPodPath, k.PodLogsDir = in.ManifestDir(), in.Path("logs", "pods")
 	k.Address, k.Port, k.HealthzPort = in.Gateway().String(), 0, new(int32(0))
 	k.TLSCertFile, k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile = cfg.Cert, cfg.Key, cfg.ClientCA
+	if cfg.Options.Bootstrap {
+		k.TLSCertFile, k.TLSPrivateKeyFile = "", ""
+		k.RotateCertificates, k.ServerTLSBootstrap = true, true
+	}
 	return &k
 }
 

@@ -24,16 +24,16 @@ rules:
 `
 
 // startControlPlane starts one that notes what nodes ask, in the file audit.
-func startControlPlane(t testing.TB, apiServer []string) (c *controlplane.Test, audit string) {
+func startControlPlane(t testing.TB, cfg Config) (c *controlplane.Test, audit string) {
 	t.Helper()
 	dir := t.TempDir()
 	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + audit}, apiServer...)
+	args := append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + audit}, cfg.APIServer...)
 	return controlplane.Start(t, controlplane.Config{
-		Arguments: map[controlplane.Component][]string{controlplane.APIServer: args},
+		Arguments: map[controlplane.Component][]string{controlplane.APIServer: args, controlplane.ControllerManager: cfg.ControllerManager},
 	}), audit
 }
 

@@ -43,6 +43,8 @@ type Config struct {
 	Beside *Node
 	// APIServer are more arguments of the API server that is started.
 	APIServer []string
+	// ControllerManager are more arguments of the controller manager that is started.
+	ControllerManager []string
 	// Options are handed to the agent; those of the Node may be changed later.
 	Options Options
 }
@@ -89,11 +91,15 @@ func Start(t testing.TB, cfg Config) *Node {
 	if cfg.Beside != nil {
 		n.Test, n.audit = cfg.Beside.Test.In(t), cfg.Beside.audit
 	} else {
-		n.Test, n.audit = startControlPlane(t, cfg.APIServer)
+		n.Test, n.audit = startControlPlane(t, cfg)
 	}
 	n.Admin = n.Test.Admin()
-	n.kubeconfig = n.NodeKubeconfig(cfg.Name)
 	n.Instance = newInstance(t, filepath.Join(t.TempDir(), "root"))
+	if cfg.Options.Bootstrap {
+		n.kubeconfig = n.Instance.Path("kubelet.conf")
+	} else {
+		n.kubeconfig = n.NodeKubeconfig(cfg.Name)
+	}
 	t.Cleanup(n.remove)
 	for _, dir := range []string{n.ManifestDir(), n.Instance.Path("kubelet"), n.Instance.Path("state"), n.Instance.Path("logs", "pods")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

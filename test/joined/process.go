@@ -34,8 +34,13 @@ func (n *Node) StartAgent() {
 	}
 	cert, key, err := n.Serving("kubelet-"+n.Name, "system:node:"+n.Name, n.Name, n.Instance.Gateway().String())
 	n.must("certificate of the agent", err)
+	bootstrap := ""
+	if n.Options.Bootstrap {
+		bootstrap = n.BootstrapKubeconfig()
+	}
 	data, err := json.Marshal(agentConfig{
-		Name: n.Name, Root: n.Instance.Root, RuntimeDir: testenv.RuntimeDir(n.t), Kubeconfig: n.kubeconfig,
+		Bootstrap: bootstrap,
+		Name:      n.Name, Root: n.Instance.Root, RuntimeDir: testenv.RuntimeDir(n.t), Kubeconfig: n.kubeconfig,
 		Cert: cert, Key: key, ClientCA: n.CAFile(), Options: n.Options,
 	})
 	n.must("configuration of the agent", err)

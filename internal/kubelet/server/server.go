@@ -92,6 +92,7 @@ type Config struct {
 	Policy   Policy
 
 	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error) // the serving certificate, asked for at each handshake
+	TLS          *tls.Config                                          // versions, cipher suites and key exchanges; nil: TLS 1.2 and later, as Go chooses
 	ClientCAs    func() *x509.CertPool                                // sign client certificates, asked for at each handshake and request; nil: none are accepted
 	TokenReviews tokenReviews                                         // nil: no bearer token is accepted
 	AccessReview accessReviews
@@ -208,12 +209,13 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) tlsConfig() *tls.Config {
-	config := &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"}, // of those made below too, which the HTTP server does not complete
-		GetCertificate: s.cfg.Certificate,
-		ClientAuth:     tls.RequestClientCert, // checked in authenticate: a bad one may come with a good token
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.cfg.TLS != nil {
+		config = s.cfg.TLS.Clone()
 	}
+	config.NextProtos = []string{"h2", "http/1.1"} // of those made below too, which the HTTP server does not complete
+	config.GetCertificate = s.cfg.Certificate
+	config.ClientAuth = tls.RequestClientCert // checked in authenticate: a bad one may come with a good token
 	if s.cfg.ClientCAs != nil {
 		static := config.Clone()
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
