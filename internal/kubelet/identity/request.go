@@ -96,7 +96,7 @@ func (k *keeper) ask(ctx context.Context, client certificatesclient.CertificateS
 	if err != nil {
 		return nil, err
 	}
-	request, err := client.Create(ctx, &certificatesv1.CertificateSigningRequest{
+	_, err = client.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
@@ -105,9 +105,9 @@ func (k *keeper) ask(ctx context.Context, client certificatesclient.CertificateS
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		request, err = client.Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			err = same(request, der)
+		var there *certificatesv1.CertificateSigningRequest
+		if there, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			err = same(there, der)
 		}
 	}
 	if err != nil {

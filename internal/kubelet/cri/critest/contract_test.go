@@ -588,15 +588,17 @@ func startAndDie(t *testing.T, endpoint, id string, after time.Duration) {
 	if _, err := client.Version(t.Context()); err != nil { // connected
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- client.StartContainer(t.Context(), id) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = client.StartContainer(t.Context(), id) // either end is well
+	}()
 	select {
 	case <-time.After(after):
-	case err := <-ended:
-		ended <- err
+	case <-ended:
 	}
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	<-ended // either end is well
+	<-ended
 }
