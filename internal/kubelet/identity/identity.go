@@ -20,9 +20,9 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	"k8s.io/client-go/rest"
@@ -84,14 +84,15 @@ func New(cfg Config) (*Identity, error) {
 // Run keeps the certificates until ctx is done.
 func (i *Identity) Run(ctx context.Context) error {
 	defer close(i.stopped)
-	var keepers errgroup.Group
+	var keepers sync.WaitGroup
 	for _, k := range []*keeper{i.client, i.server} {
 		if k != nil {
-			keepers.Go(func() error { return k.run(ctx) })
+			keepers.Go(func() { k.run(ctx) })
 		}
 	}
 	<-ctx.Done()
-	return keepers.Wait()
+	keepers.Wait()
+	return nil
 }
 
 // Client returns how the API is reached. The caller may change the copy.
@@ -107,18 +108,19 @@ func (i *Identity) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 //	            none (a token, a program)
 //	there       an expired certificate     there      a new one, asked for by bootstrap
 //	there       an expired certificate     none       an error
-//	missing     –                          there      a new one, asked for by bootstrap
-//	missing     –                          none       an error
+//	missing, or its file of a certificate  there      a new one, asked for by bootstrap
+//	is                                     none       an error
 func (i *Identity) openClient() error {
 	store := certstore.New(i.cfg.Dir, "kubelet-client")
 	config, note, err := kubeconfigfile.Load(i.cfg.Kubeconfig)
 	if note != "" {
 		i.log.Warn("the kubeconfig can be read by others", "said", note)
 	}
-	if errors.Is(err, kubeconfigfile.ErrNone) && i.cfg.Bootstrap != "" {
+	unfinished := errors.Is(err, kubeconfigfile.ErrNone) || errors.Is(err, kubeconfigfile.ErrNoCertificate)
+	if unfinished && i.cfg.Bootstrap != "" {
 		return i.firstBootstrap(store)
 	}
-	if errors.Is(err, kubeconfigfile.ErrNone) {
+	if unfinished {
 		return fmt.Errorf("%w: write one (kubeadm join does), or name one with a token in --bootstrap-kubeconfig, by which the node asks for a certificate", err)
 	}
 	if err != nil {
@@ -158,7 +160,8 @@ func (i *Identity) firstBootstrap(store *certstore.Store) error {
 		return err
 	}
 	config = rest.AnonymousClientConfig(config)
-	// As upstream, before there is a certificate: whoever dies now asks again.
+	// As upstream, before there is a certificate: whoever dies now comes here again,
+	// with the key of the same request.
 	if err := kubeconfigfile.Write(i.cfg.Kubeconfig, config, store.CurrentFile()); err != nil {
 		return fmt.Errorf("write --kubeconfig: %w", err)
 	}

@@ -157,7 +157,7 @@ func (k *keeper) set(why error) {
 }
 
 // run keeps the certificate until ctx is done.
-func (k *keeper) run(ctx context.Context) error {
+func (k *keeper) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		k.refresh()
@@ -185,7 +185,6 @@ func (k *keeper) run(ctx context.Context) error {
 		failures++
 		retry.Sleep(ctx, k.pause(err, failures))
 	}
-	return nil
 }
 
 // refresh takes up a later pair that somebody put into the folder.

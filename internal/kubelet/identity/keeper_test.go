@@ -171,14 +171,15 @@ func (w *world) keeper(first *tls.Certificate) *keeper {
 // start runs a keeper until stop is called.
 func (w *world) start(k *keeper) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error)
-	go func() { done <- k.run(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.run(ctx)
+	}()
 	synctest.Wait()
 	return func() {
 		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
+		<-done
 	}
 }
 

@@ -22,8 +22,14 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/regularfile"
 )
 
-// ErrNone is returned by Load when there is no file.
-var ErrNone = errors.New("there is no such kubeconfig")
+// The errors of Load, for errors.Is.
+var (
+	// ErrNone is returned when there is no file.
+	ErrNone = errors.New("there is no such kubeconfig")
+	// ErrNoCertificate is returned when the file names a client certificate that is
+	// not there, as that of a node does which nobody has let in yet.
+	ErrNoCertificate = errors.New("the client certificate that it names is not there")
+)
 
 // maxSize is how many bytes a file may have; one with certificates has 10 KiB.
 const maxSize = 1 << 20
@@ -80,6 +86,11 @@ func check(path string, config *clientcmdapi.Config) error {
 	}
 	if current.AuthInfo != "" && config.AuthInfos[current.AuthInfo] == nil {
 		return fmt.Errorf("kubeconfig %s: its current context names the user %q, who is not in it: kubectl config set-credentials %[2]s --kubeconfig %[1]s …", path, current.AuthInfo)
+	}
+	if user := config.AuthInfos[current.AuthInfo]; user != nil && user.ClientCertificate != "" && len(user.ClientCertificateData) == 0 {
+		if _, err := os.Stat(user.ClientCertificate); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("kubeconfig %s: %w: %s", path, ErrNoCertificate, user.ClientCertificate)
+		}
 	}
 	if u, err := url.Parse(cluster.Server); err != nil || u.Host == "" {
 		return fmt.Errorf("kubeconfig %s: the server of the cluster %q is %q: write its address, such as https://10.0.0.1:6443", path, current.Cluster, cluster.Server)
