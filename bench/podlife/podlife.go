@@ -202,14 +202,23 @@ func (n Node) since(began cost, pods int) (cost, error) {
 // start creates pods and returns how long after the first request the API says
 // that all run.
 func (n Node) start(ctx context.Context, w *follower, names []string) (time.Duration, error) {
-	began := time.Now()
-	for _, name := range names {
-		if _, err := n.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, n.pod(name), metav1.CreateOptions{}); err != nil {
-			return 0, err
-		}
+	began, err := n.create(ctx, names)
+	if err != nil {
+		return 0, err
 	}
 	ended, err := w.await(ctx, names, "Running")
 	return ended.Sub(began), err
+}
+
+// create creates pods and returns when the first request was sent.
+func (n Node) create(ctx context.Context, names []string) (began time.Time, err error) {
+	began = time.Now()
+	for _, name := range names {
+		if _, err := n.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, n.pod(name), metav1.CreateOptions{}); err != nil {
+			return began, err
+		}
+	}
+	return began, nil
 }
 
 // remove deletes pods and returns how long after the first request the API says

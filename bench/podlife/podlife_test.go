@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/holdfast-dev/holdfast/bench/page"
 	"github.com/holdfast-dev/holdfast/bench/podlife"
@@ -21,6 +22,7 @@ import (
 
 var (
 	upstream = flag.String("upstream", "", "the upstream kubelet's program; empty: ours alone is measured")
+	holdfast = flag.String("holdfast", "", "the program holdfast, for the footprint")
 	out      = flag.String("page", "", "Markdown file to put the table into; empty: none")
 )
 
@@ -43,10 +45,7 @@ func measure(b *testing.B) {
 		n.StopAgent()
 		peer := joined.Start(b, joined.Config{Name: "upstream", Beside: n})
 		peer.StopAgent()
-		pid := startUpstream(b, peer, *upstream)
-		peer.Eventually("the upstream kubelet is ready", func(ctx context.Context) (bool, error) {
-			return isReady(ctx, peer)
-		})
+		pid := startUpstream(b, peer, *upstream).cmd.Process.Pid
 		theirs = life(b, peer, "upstream", pid, peer.Instance.Path("upstream", "root", "pods"))
 	}
 	machine, err := procfs.ReadMachine(runtime.NumCPU())
@@ -57,6 +56,42 @@ func measure(b *testing.B) {
 	if *out != "" {
 		check(b, page.Replace(*out, "podlife", text))
 	}
+}
+
+// BenchmarkFootprint measures bin/holdfast kubelet and then the upstream kubelet, each
+// with the same configuration, on a node and a containerd of its own.
+func BenchmarkFootprint(b *testing.B) {
+	for range b.N {
+		head, err := page.Head("footprint", "One")
+		check(b, err)
+		n := joined.Start(b, joined.Config{Name: "ours"})
+		awaitAccount(b, n)
+		n.StopAgent()
+		k := startKubelet(b, n, func(*kubeletv1beta1.KubeletConfiguration) {}, *holdfast, "kubelet")
+		ours := footprint(b, n, "Holdfast", k)
+		check(b, k.stop())
+		var theirs *podlife.Footprint
+		if *upstream != "" {
+			peer := joined.Start(b, joined.Config{Name: "upstream", Beside: n})
+			peer.StopAgent()
+			theirs = footprint(b, peer, "upstream", startUpstream(b, peer, *upstream))
+		}
+		text := head + podlife.FootprintTable(ours, theirs)
+		fmt.Fprint(os.Stdout, text)
+		if *out != "" {
+			check(b, page.Replace(*out, "footprint", text))
+		}
+	}
+}
+
+func footprint(b *testing.B, n *joined.Node, what string, k *kubelet) *podlife.Footprint {
+	b.Helper()
+	f, err := podlife.MeasureFootprint(b.Context(), podlife.Node{
+		Name: n.Name, Image: joined.Image, Client: n.Admin, Agent: k.cmd.Process.Pid,
+		Say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, what+": "+format+"\n", args...) },
+	}, k.stop, k.start)
+	check(b, err)
+	return f
 }
 
 func life(b *testing.B, n *joined.Node, what string, agent int, pods string) *podlife.Life {

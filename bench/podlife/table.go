@@ -8,22 +8,28 @@ import (
 
 // Table is what was measured, for people: ours alone, or beside upstream.
 func Table(ours, upstream *Life) string {
-	t := table{ours: ours, upstream: upstream}
-	t.WriteString("| | Holdfast |\n|---|---|\n")
-	if upstream != nil {
-		t.Reset()
-		t.WriteString("| | Holdfast | upstream | Holdfast : upstream |\n|---|---|---|---|\n")
-	}
-	t.rows()
+	t := newTable(ours, upstream)
+	lifeRows(t)
 	return t.String()
 }
 
-type table struct {
+// A table has a row for each value of a T: ours and, unless nil, upstream's.
+type table[T any] struct {
 	strings.Builder
-	ours, upstream *Life
+	ours, upstream *T
 }
 
-func (t *table) row(what, form string, value func(*Life) float64) {
+func newTable[T any](ours, upstream *T) *table[T] {
+	t := &table[T]{ours: ours, upstream: upstream}
+	if upstream == nil {
+		t.WriteString("| | Holdfast |\n|---|---|\n")
+	} else {
+		t.WriteString("| | Holdfast | upstream | Holdfast : upstream |\n|---|---|---|---|\n")
+	}
+	return t
+}
+
+func (t *table[T]) row(what, form string, value func(*T) float64) {
 	a := value(t.ours)
 	fmt.Fprintf(t, "| %s | "+form+" |", what, a)
 	if t.upstream != nil {
@@ -41,19 +47,19 @@ func ratio(r float64) string {
 	return fmt.Sprintf("%.2f", r)
 }
 
-func (t *table) ms(what string, value func(*Life) time.Duration) {
-	t.row(what, "%.0f ms", func(l *Life) float64 { return float64(value(l)) / float64(time.Millisecond) })
+func (t *table[T]) ms(what string, value func(*T) time.Duration) {
+	t.row(what, "%.0f ms", func(v *T) float64 { return float64(value(v)) / float64(time.Millisecond) })
 }
 
-func (t *table) rate(what string, pods int, value func(*Life) time.Duration) {
-	t.row(what+", pods a second", "%.1f", func(l *Life) float64 { return float64(pods) / value(l).Seconds() })
+func (t *table[T]) rate(what string, pods int, value func(*T) time.Duration) {
+	t.row(what+", pods a second", "%.1f", func(v *T) float64 { return float64(pods) / value(v).Seconds() })
 }
 
-func (t *table) mib(what string, value func(*Life) int64) {
-	t.row(what, "%.0f MiB", func(l *Life) float64 { return float64(value(l)) / (1 << 20) })
+func (t *table[T]) mib(what string, value func(*T) int64) {
+	t.row(what, "%.0f MiB", func(v *T) float64 { return float64(value(v)) / (1 << 20) })
 }
 
-func (t *table) rows() {
+func lifeRows(t *table[Life]) {
 	t.ms("create → Running, one at a time, p50", func(l *Life) time.Duration { return l.Start.Quantile(0.5) })
 	t.ms("create → Running, one at a time, p90", func(l *Life) time.Duration { return l.Start.Quantile(0.9) })
 	t.ms("delete → gone, one at a time, p50", func(l *Life) time.Duration { return l.Gone.Quantile(0.5) })

@@ -1,6 +1,7 @@
 package podlife_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -24,10 +25,19 @@ var tunables = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic
 // linksDir is where it links to containers' logs, whatever its configuration says.
 const linksDir = "/var/log/containers"
 
+// A kubelet is upstream's or ours, in place of the agent of a joined node. It reads
+// one configuration, whichever it is.
+type kubelet struct {
+	b       *testing.B
+	command []string // program and arguments
+	log     *os.File
+	cmd     *exec.Cmd // nil: it does not run
+}
+
 // startUpstream runs the upstream kubelet in place of the agent of n, which has been
-// stopped, on the same container runtime, until b ends, and returns its process.
-// What it changes of the machine is undone.
-func startUpstream(b *testing.B, n *joined.Node, program string) int {
+// stopped, on the same container runtime, until b ends. What it changes of the machine
+// is undone.
+func startUpstream(b *testing.B, n *joined.Node, program string) *kubelet {
 	b.Helper()
 	for _, name := range tunables {
 		keep(b, filepath.Join("/proc/sys", name))
@@ -35,10 +45,19 @@ func startUpstream(b *testing.B, n *joined.Node, program string) int {
 	if _, err := os.Stat(linksDir); errors.Is(err, fs.ErrNotExist) {
 		b.Cleanup(func() { check(b, os.RemoveAll(linksDir)) })
 	}
+	makeCgroup(b, n.Instance.CgroupParent())
+	return startKubelet(b, n, func(cfg *kubeletv1beta1.KubeletConfiguration) {
+		cfg.VolumePluginDir = n.Instance.Path("upstream", "volume-plugins")
+	}, program)
+}
+
+// startKubelet runs a kubelet in place of the agent of n, which has been stopped, until
+// b ends.
+func startKubelet(b *testing.B, n *joined.Node, edit func(*kubeletv1beta1.KubeletConfiguration), command ...string) *kubelet {
+	b.Helper()
 	dir := n.Instance.Path("upstream")
 	check(b, os.MkdirAll(filepath.Join(dir, "volume-plugins"), 0o755))
-	makeCgroup(b, n.Instance.CgroupParent())
-	off, on := false, true
+	off := false
 	cert, key, err := n.Serving("upstream-"+n.Name, "system:node:"+n.Name, n.Name, n.Instance.Gateway().String())
 	check(b, err)
 	cfg := kubeletv1beta1.KubeletConfiguration{
@@ -54,9 +73,7 @@ func startUpstream(b *testing.B, n *joined.Node, program string) int {
 		FailSwapOn:               &off,
 		OOMScoreAdj:              new(int32(0)), // a negative one may be refused
 		PodLogsDir:               filepath.Join(dir, "logs"),
-		VolumePluginDir:          filepath.Join(dir, "volume-plugins"),
 		ClusterDomain:            "cluster.local",
-		EnableServer:             &on,
 		ContainerRuntimeEndpoint: "unix://" + n.Instance.Run("containerd.sock"),
 		MakeIPTablesUtilChains:   &off, // the node's own are there
 	}
@@ -64,29 +81,52 @@ func startUpstream(b *testing.B, n *joined.Node, program string) int {
 	cfg.EvictionHard = map[string]string{"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"}
 	cfg.ImageGCHighThresholdPercent, cfg.ImageGCLowThresholdPercent = new(int32(100)), new(int32(99))
 	cfg.Authentication.X509.ClientCAFile = n.CAFile()
+	edit(&cfg)
 	data, err := json.Marshal(cfg)
 	check(b, err)
 	file := filepath.Join(dir, "config.yaml")
 	check(b, os.WriteFile(file, data, 0o600))
 	log, err := os.Create(filepath.Join(dir, "kubelet.log"))
 	check(b, err)
-	cmd := exec.Command(program,
+	k := &kubelet{b: b, log: log, command: append(command,
 		"--config="+file, "--kubeconfig="+n.NodeKubeconfig(n.Name), "--hostname-override="+n.Name,
-		"--root-dir="+filepath.Join(dir, "root"), "--cert-dir="+filepath.Join(dir, "pki"), "--node-ip="+n.Instance.Gateway().String())
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		"--root-dir="+filepath.Join(dir, "root"), "--cert-dir="+filepath.Join(dir, "pki"), "--node-ip="+n.Instance.Gateway().String())}
 	check(b, n.Admin.CoreV1().Nodes().Delete(b.Context(), n.Name, metav1.DeleteOptions{})) // it makes its own
-	check(b, cmd.Start())
+	_, err = k.start()
+	check(b, err)
 	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // it was told to end
+		check(b, k.stop())
 		if b.Failed() {
 			text, _ := os.ReadFile(log.Name())
-			b.Logf("the upstream kubelet's log ends so:\n%s", text[max(0, len(text)-(16<<10)):])
+			b.Logf("the log of %s ends so:\n%s", command[0], text[max(0, len(text)-(16<<10)):])
 		}
 		check(b, log.Close())
 	})
-	return cmd.Process.Pid
+	n.Eventually(filepath.Base(command[0])+" is ready", func(ctx context.Context) (bool, error) { return isReady(ctx, n) })
+	return k
+}
+
+// start starts the process and returns its ID.
+func (k *kubelet) start() (pid int, err error) {
+	k.cmd = exec.Command(k.command[0], k.command[1:]...)
+	k.cmd.Stdout, k.cmd.Stderr = k.log, k.log
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := k.cmd.Start(); err != nil {
+		k.cmd = nil
+		return 0, err
+	}
+	return k.cmd.Process.Pid, nil
+}
+
+// stop ends the process and waits for that.
+func (k *kubelet) stop() error {
+	if k.cmd == nil {
+		return nil
+	}
+	err := k.cmd.Process.Signal(syscall.SIGTERM)
+	_ = k.cmd.Wait() // it was told to end
+	k.cmd = nil
+	return err
 }
 
 // keep writes a file's content back when b ends.
