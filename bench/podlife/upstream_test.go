@@ -47,6 +47,7 @@ func startUpstream(b *testing.B, n *joined.Node, program string) *kubelet {
 	}
 	makeCgroup(b, n.Instance.CgroupParent())
 	return startKubelet(b, n, func(cfg *kubeletv1beta1.KubeletConfiguration) {
+		cfg.FailSwapOn = new(bool)
 		cfg.VolumePluginDir = n.Instance.Path("upstream", "volume-plugins")
 	}, program)
 }
@@ -70,7 +71,6 @@ func startKubelet(b *testing.B, n *joined.Node, edit func(*kubeletv1beta1.Kubele
 		CgroupDriver:             "cgroupfs",
 		CgroupRoot:               n.Instance.CgroupParent(),
 		FailCgroupV1:             &off,
-		FailSwapOn:               &off,
 		OOMScoreAdj:              new(int32(0)), // a negative one may be refused
 		PodLogsDir:               filepath.Join(dir, "logs"),
 		ClusterDomain:            "cluster.local",
