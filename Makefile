@@ -33,19 +33,21 @@ test: deps build $(BIN)/tools/kubectl $(BIN)/tools/controlplane ## install what 
 deps: ## install the packages that a build and a node need
 	@./hack/deps $(if $(filter test,$(MAKECMDGOALS)),test)
 
-build: $(BIN)/holdfast runtime ## build bin/holdfast and the runtime beside it
+programs := $(BIN)/holdfast $(BIN)/holdfast-kubelet
 
-.PHONY: $(BIN)/holdfast
-$(BIN)/holdfast:
+build: $(programs) runtime ## build the programs in cmd/ and the runtime beside them
+
+.PHONY: $(programs)
+$(programs):
 	@echo "Building $@ (the first time compiles the Kubernetes libraries: about 5 minutes on two cores)"
-	@$(GOBUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/holdfast
+	@$(GOBUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 runtime: ## build containerd, its shim, runc and the CNI plugins into bin/runtime
 	@./runtime/build.sh $(BIN)/runtime
 
 # BUILT=1 installs what is in bin/ as it is.
-install: $(if $(BUILT),,build) ## install binary, runtime and systemd units (DESTDIR=, PREFIX=/usr)
-	install -D -m 0755 $(BIN)/holdfast $(DESTDIR)$(PREFIX)/bin/holdfast
+install: $(if $(BUILT),,build) ## install programs, runtime and systemd units (DESTDIR=, PREFIX=/usr)
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(programs)
 	mkdir -p $(DESTDIR)$(PREFIX)/libexec/holdfast
 	cp -RL $(BIN)/runtime/. $(DESTDIR)$(PREFIX)/libexec/holdfast/
 	install -d $(DESTDIR)/lib/systemd/system

@@ -14,8 +14,10 @@ const module = "github.com/holdfast-dev/holdfast/"
 
 // kinds says what every package of ours is. ARCHITECTURE.md explains the kinds.
 var kinds = map[string]string{
-	"cmd/demo":     "cmd",
-	"cmd/holdfast": "cmd",
+	"cmd/demo":                "cmd",
+	"cmd/holdfast":            "cmd",
+	"cmd/holdfast-kubelet":    "cmd",
+	"internal/kubeletcommand": "cmd",
 
 	"internal/backup":                 "leaf",
 	"internal/atomicfile":             "leaf",
@@ -160,6 +162,8 @@ var may = map[string][]string{
 var alsoMay = map[string][]string{
 	"internal/node":        {"internal/kubelet", "internal/localapi"}, // it wires the others
 	"internal/clusternode": {"internal/kubelet"},                      // likewise
+	"cmd/holdfast":         {"internal/kubeletcommand"},               // the command that two programs have
+	"cmd/holdfast-kubelet": {"internal/kubeletcommand"},
 }
 
 func TestImports(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 var (
 	upstream = flag.String("upstream", "", "the upstream kubelet's program; empty: ours alone is measured")
-	holdfast = flag.String("holdfast", "", "the program holdfast, for the footprint")
+	holdfast = flag.String("holdfast", "", "the program holdfast-kubelet, for the footprint")
 	out      = flag.String("page", "", "Markdown file to put the table into; empty: none")
 )
 
@@ -58,7 +58,7 @@ func measure(b *testing.B) {
 	}
 }
 
-// BenchmarkFootprint measures bin/holdfast kubelet and then the upstream kubelet, each
+// BenchmarkFootprint measures bin/holdfast-kubelet and then the upstream kubelet, each
 // with the same configuration, on a node and a containerd of its own.
 func BenchmarkFootprint(b *testing.B) {
 	for range b.N {
@@ -67,7 +67,7 @@ func BenchmarkFootprint(b *testing.B) {
 		n := joined.Start(b, joined.Config{Name: "ours"})
 		awaitAccount(b, n)
 		n.StopAgent()
-		k := startKubelet(b, n, func(*kubeletv1beta1.KubeletConfiguration) {}, *holdfast, "kubelet")
+		k := startKubelet(b, n, func(*kubeletv1beta1.KubeletConfiguration) {}, *holdfast)
 		ours := footprint(b, n, "Holdfast", k)
 		check(b, k.stop())
 		var theirs *podlife.Footprint

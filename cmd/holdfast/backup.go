@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
@@ -30,7 +31,7 @@ default it is the current one, and the name says which node and when.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := g.open()
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err

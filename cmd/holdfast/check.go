@@ -61,7 +61,7 @@ could not be read.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeManifests,
+		ValidArgsFunction: cli.CompleteManifests,
 	}
 	cmd.Flags().StringVar(&nodeName, "node-name", "", "name of the node that they are for (default the host's name)")
 	cmd.Flags().VarP(&format, "output", "o", "output format")
@@ -77,9 +77,4 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// completeManifests completes the names of manifests and folders.
-func completeManifests(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }

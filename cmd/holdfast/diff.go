@@ -55,7 +55,7 @@ that would not be taken, and 2 if it could not be found out.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeManifests,
+		ValidArgsFunction: cli.CompleteManifests,
 	}
 	cmd.Flags().VarP(&format, "output", "o", "output format")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })

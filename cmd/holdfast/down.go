@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/control"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/logging"
@@ -29,7 +30,7 @@ container runtime. Nothing is deleted: "holdfast up" starts the same pods again.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := g.open()
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err

@@ -74,7 +74,7 @@ forbids it with the label pod-security.kubernetes.io/enforce.`,
 				err = f.validate(cmd)
 			}
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/instance"
+	"github.com/holdfast-dev/holdfast/internal/kubeletcommand"
 )
 
 func main() {
@@ -52,7 +54,7 @@ func run(ctx context.Context, args []string) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		err = e.err
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, kubeletcommand.ErrSaid) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "Error: %v\n", err)
 	}
 	return code
@@ -88,7 +90,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		TraverseChildren: true, // flags before "kubectl" are ours
 		SilenceUsage:     true,
 		SilenceErrors:    true,
-		Args:             noCommand,
+		Args:             cli.NoCommand,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if g.rootDir == "" { // of a variable that is not set, most likely
 				return errors.New("--root-dir is empty: name the node's folder, or leave the flag out")
@@ -104,7 +106,7 @@ containers and the real Kubernetes API, and no control plane to install.`,
 		root = instance.DefaultRoot
 	}
 	cmd.PersistentFlags().StringVar(&g.rootDir, "root-dir", root, "folder that holds everything of this node; the default may be set with HOLDFAST_ROOT_DIR")
-	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newTop(g), newSources(g), newDiff(g), newCheck(), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newRun(g), newExportImage(), newKubectl(g), newKubeconfig(g), newKubelet(), newVersion())
+	cmd.AddCommand(newUp(g), newDown(g), newStatus(g), newTop(g), newSources(g), newDiff(g), newCheck(), newDoctor(g), newBackup(g), newRestore(g), newUninstall(g), newRun(g), newExportImage(), newKubectl(g), newKubeconfig(g), kubeletcommand.New("holdfast kubelet"), newVersion())
 	return cmd
 }
 
@@ -130,24 +132,4 @@ func shellWord(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// needRoot refuses early what would fail half-way for anybody but root.
-func needRoot(cmd *cobra.Command) error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("%q needs root, for containers, mounts and the network: run it with sudo", cmd.CommandPath())
-	}
-	return nil
-}
-
-// noCommand says that a word is no command, and which one is near.
-func noCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(": did you mean %q?", near[0])
-	}
-	return fmt.Errorf("%q is no command of %s%s (see \"%s --help\")", args[0], cmd.Name(), hint, cmd.CommandPath())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
@@ -36,7 +37,7 @@ an empty one, with the objects of the manifest folder.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needRoot(cmd); err != nil {
+			if err := cli.NeedRoot(cmd); err != nil {
 				return err
 			}
 			if empty {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
@@ -107,7 +108,7 @@ func runPod(cmd *cobra.Command, g *global, f *runFlags) error {
 		Documents: docs, Archives: f.archives, Leave: !f.wait,
 		Out: cmd.OutOrStdout(), Say: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) },
 	}
-	if err := needRoot(cmd); err != nil {
+	if err := cli.NeedRoot(cmd); err != nil {
 		return &exitError{exitRunError, err}
 	}
 	if run.Node, err = f.settings(); err != nil {

@@ -50,7 +50,7 @@ right to "get" of "nodes/proxy".`,
 		Example: `  holdfast top nodes
   holdfast top pods -A --sort-by memory
   holdfast top volumes -A --sort-by full --watch`,
-		Args: noCommand,
+		Args: cli.NoCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTopNodes(g), newTopPods(g), newTopVolumes(g))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/node"
 )
 
@@ -24,7 +25,7 @@ cgroups. It keeps your manifests, and says so.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := g.open()
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err

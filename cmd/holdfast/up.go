@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/instance"
 	"github.com/holdfast-dev/holdfast/internal/logging"
 	"github.com/holdfast-dev/holdfast/internal/node"
@@ -55,7 +56,7 @@ takes them over. "holdfast down" stops them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.settings(cmd, g)
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err

@@ -30,6 +30,7 @@ import (
 // The programs under test, built by "make build" and test/run.
 var (
 	holdfastBin = mustAbs(filepath.Join("..", "..", "bin", "holdfast"))
+	kubeletBin  = mustAbs(filepath.Join("..", "..", "bin", "holdfast-kubelet"))
 	kubectlBin  = mustAbs(filepath.Join("..", "..", "bin", "tools", "kubectl"))
 )
 
@@ -69,7 +70,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	testenv.Need(t, "root", "iptables", "ip", "runtime", "controlplane", "busybox", "nsenter")
-	for _, program := range []string{holdfastBin, kubectlBin} {
+	for _, program := range []string{holdfastBin, kubeletBin, kubectlBin} {
 		if _, err := os.Stat(program); err != nil {
 			t.Fatalf("%v: make build bin/tools/kubectl", err)
 		}
@@ -91,8 +92,9 @@ func newCluster(t *testing.T) *cluster {
 		},
 	})
 	c.admin = c.Admin()
-	for _, name := range []string{"n1", "n2"} {
-		m := newMachine(t, c.Test, name, c.network)
+	// Both programs are the kubelet.
+	for i, program := range [][]string{{holdfastBin, "kubelet"}, {kubeletBin}} {
+		m := newMachine(t, c.Test, fmt.Sprintf("n%d", i+1), c.network, program...)
 		c.nodes = append(c.nodes, m)
 		m.startAgent()
 	}

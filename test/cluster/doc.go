@@ -1,5 +1,5 @@
 // Package cluster tests a whole cluster on one machine: a real control plane, and
 // nodes that each have a network namespace of their own, a private containerd and
-// the built binary as `holdfast kubelet`, with a configuration file as a user
-// writes it.
+// a built binary, `holdfast kubelet` or `holdfast-kubelet`, with a configuration file
+// as a user writes it.
 package cluster

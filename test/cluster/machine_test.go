@@ -58,7 +58,7 @@ type machine struct {
 	netns   string
 	address netip.Addr
 	in      *instance.Instance
-	flags   []string // of the agent
+	program []string // the agent's, with its flags
 
 	runtime, agent *process // nil: it does not run
 }
@@ -71,8 +71,9 @@ type process struct {
 	err   error         // how; after done
 }
 
-// newMachine makes a machine that runs nothing but containerd, until t ends.
-func newMachine(t testing.TB, plane *controlplane.Test, name string, net *network) *machine {
+// newMachine makes a machine that runs nothing but containerd, until t ends. Its agent
+// is program.
+func newMachine(t testing.TB, plane *controlplane.Test, name string, net *network, program ...string) *machine {
 	t.Helper()
 	m := &machine{t: t, name: name}
 	var pods netip.Prefix
@@ -92,10 +93,9 @@ func newMachine(t testing.TB, plane *controlplane.Test, name string, net *networ
 	config := m.in.Path("kubelet.yaml")
 	m.must("configuration of the node", os.WriteFile(config, fmt.Appendf(nil, configuration,
 		m.in.Run("containerd.sock"), m.in.CgroupParent(), m.staticPods(), m.logs(), cert, key, plane.CAFile()), 0o600))
-	m.flags = []string{
-		"kubelet", "--config", config, "--kubeconfig", kubeconfig, "--hostname-override", name, "--node-ip", m.address.String(),
-		"--root-dir", m.in.Path("kubelet"), "--v=4",
-	}
+	m.program = append(program,
+		"--config", config, "--kubeconfig", kubeconfig, "--hostname-override", name, "--node-ip", m.address.String(),
+		"--root-dir", m.in.Path("kubelet"), "--v=4")
 	return m
 }
 
@@ -108,7 +108,7 @@ func (m *machine) folder() string { return m.in.Path("shared") }
 // startAgent starts the agent. It does not wait for it.
 func (m *machine) startAgent() {
 	m.t.Helper()
-	m.agent = m.start("agent.log", nil, holdfastBin, m.flags...)
+	m.agent = m.start("agent.log", nil, m.program[0], m.program[1:]...)
 }
 
 // killAgent ends the agent as a crash does; its pods go on.

@@ -160,10 +160,12 @@ func TestInstall(t *testing.T) {
 		return ""
 	}
 	start := program("holdfast.service")
-	if got := program("holdfast-kubelet.service"); got != start {
-		t.Errorf("the unit of the kubelet starts %s, want %s", got, start)
+	kubelet := program("holdfast-kubelet.service")
+	out, err := run(t, "", filepath.Join(dest, kubelet), "--version")
+	if want := "Kubernetes " + version.Kubernetes + "\n"; err != nil || out != want {
+		t.Errorf("%s --version: got %q, %v, want %q", kubelet, out, err, want)
 	}
-	out, err := run(t, "", filepath.Join(dest, start), "version")
+	out, err = run(t, "", filepath.Join(dest, start), "version")
 	if err != nil || !strings.Contains(out, "Holdfast") {
 		t.Errorf("%s version: %v\n%s", start, err, out)
 	}

@@ -1,6 +1,10 @@
-package main
+// Package kubeletcommand is the command that runs this machine as a node of a cluster,
+// for the programs that have it: holdfast, and holdfast-kubelet, which has nothing else
+// in it and so takes half the memory.
+package kubeletcommand
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/holdfast-dev/holdfast/internal/cli"
 	"github.com/holdfast-dev/holdfast/internal/clusternode"
 	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 	"github.com/holdfast-dev/holdfast/internal/kubelethost"
@@ -21,21 +26,26 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
-func newKubelet() *cobra.Command {
+// ErrSaid is returned by a command that has printed what is wrong.
+var ErrSaid = errors.New("what is wrong was printed")
+
+// New returns the command. Its words in examples are as typed, such as "holdfast
+// kubelet"; the last of them is its name.
+func New(typed string) *cobra.Command {
 	flags := new(kubeletconfig.Flags)
 	cmd := &cobra.Command{
-		Use:   "kubelet",
+		Use:   typed[strings.LastIndex(typed, " ")+1:],
 		Short: "Run this machine as a node of a Kubernetes cluster",
 		Long: `Runs the node agent of a Kubernetes cluster in the place of the upstream kubelet:
 with its configuration file, its flags and its ports, on the container runtime of
 this machine. It stays in the foreground; SIGTERM leaves the pods running.`,
-		Example: `  holdfast kubelet --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
-  holdfast kubelet config validate /var/lib/kubelet/config.yaml`,
-		Args: noCommand,
+		Example: "  " + typed + ` --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
+  ` + typed + ` config validate /var/lib/kubelet/config.yaml`,
+		Args: cli.NoCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := kubeletconfig.Load(flags.Sources())
 			if err == nil {
-				err = needRoot(cmd)
+				err = cli.NeedRoot(cmd)
 			}
 			if err != nil {
 				return err
@@ -48,7 +58,7 @@ this machine. It stays in the foreground; SIGTERM leaves the pods running.`,
 	// kubeadm reads the version so, and compares it with the cluster's.
 	cmd.Version = version.Kubernetes
 	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
-	cmd.AddCommand(newKubeletConfig(flags))
+	cmd.AddCommand(newConfig(typed+" config", flags))
 	return cmd
 }
 

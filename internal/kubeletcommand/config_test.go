@@ -1,30 +1,23 @@
-package main
+package kubeletcommand
 
 import (
 	"bytes"
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
-
-	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
-	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 // runConfig runs a command about a kubelet's configuration.
 func runConfig(args ...string) (stdout, stderr string, err error) {
-	flags := new(kubeletconfig.Flags)
-	parent := &cobra.Command{Use: "kubelet", SilenceUsage: true, SilenceErrors: true}
-	flags.AddTo(parent.PersistentFlags())
-	parent.AddCommand(newKubeletConfig(flags))
+	cmd := New("kubelet")
 	var out, errOut bytes.Buffer
-	parent.SetOut(&out)
-	parent.SetErr(&errOut)
-	parent.SetArgs(append([]string{"config"}, args...))
-	err = parent.Execute()
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SetArgs(append([]string{"config"}, args...))
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err = cmd.Execute()
 	return out.String(), errOut.String(), err
 }
 
@@ -74,26 +67,12 @@ func TestKubeletConfig(t *testing.T) {
 		t.Errorf("good files: %v, %s", err, stderr)
 	}
 	_, stderr, err = runConfig("validate", bad, worse, good, evictions)
-	if got := exitCode(err); got != exitFailed {
-		t.Errorf("got exit code %d, want %d", got, exitFailed)
+	if !errors.Is(err, ErrSaid) {
+		t.Errorf("got %v, want %v", err, ErrSaid)
 	}
 	for _, want := range []string{bad + ":4: port: an integer is wanted", worse + ":3: cpuManagerPolicy: ", worse + ":4: runOnce: ", `evictionHard: memory.available: "much" is no quantity`} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("got %q, want %q in it", stderr, want)
 		}
-	}
-}
-
-// TestKubeletVersion holds the form that kubeadm reads of a program of that name, in
-// a process of its own.
-func TestKubeletVersion(t *testing.T) {
-	if os.Getenv("KUBELET_VERSION") != "" {
-		os.Exit(run(t.Context(), []string{"/usr/bin/kubelet", "--version"}))
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKubeletVersion$")
-	cmd.Env = append(os.Environ(), "KUBELET_VERSION=1")
-	out, err := cmd.Output()
-	if got, want := string(out), "Kubernetes "+version.Kubernetes+"\n"; err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

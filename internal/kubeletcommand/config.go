@@ -1,4 +1,4 @@
-package main
+package kubeletcommand
 
 import (
 	"errors"
@@ -11,24 +11,24 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/kubeletconfig"
 )
 
-// newKubeletConfig returns the commands about the configuration that flags, which
+// newConfig returns the commands about the configuration that flags, which
 // are the kubelet's and are parsed before, lead to.
-func newKubeletConfig(flags *kubeletconfig.Flags) *cobra.Command {
+func newConfig(typed string, flags *kubeletconfig.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check a kubelet's configuration, or print what it comes to",
 		Long: `Reads the configuration of a kubelet as it would itself: the file, the folder of
 drop-ins and the flags. It needs neither a node nor root, and changes nothing.`,
-		Example: `  holdfast kubelet config validate /var/lib/kubelet/config.yaml
-  holdfast kubelet config print --config /var/lib/kubelet/config.yaml --max-pods 50`,
-		Args: noCommand,
+		Example: "  " + typed + ` validate /var/lib/kubelet/config.yaml
+  ` + typed + ` print --config /var/lib/kubelet/config.yaml --max-pods 50`,
+		Args: cli.NoCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newKubeletConfigPrint(flags), newKubeletConfigValidate(flags))
+	cmd.AddCommand(newPrint(typed+" print", flags), newValidate(typed+" validate", flags))
 	return cmd
 }
 
-func newKubeletConfigPrint(flags *kubeletconfig.Flags) *cobra.Command {
+func newPrint(typed string, flags *kubeletconfig.Flags) *cobra.Command {
 	format := cli.YAML
 	cmd := &cobra.Command{
 		Use:   "print",
@@ -36,8 +36,8 @@ func newKubeletConfigPrint(flags *kubeletconfig.Flags) *cobra.Command {
 		Long: `Prints the configuration that the file, the drop-ins and the flags come to, with
 every default. It is itself a file for --config. Headers of staticPodURLHeader
 are in it as they were written.`,
-		Example: `  holdfast kubelet config print --config /var/lib/kubelet/config.yaml
-  holdfast kubelet config print --config-dir /etc/kubernetes/kubelet.conf.d -o json`,
+		Example: "  " + typed + ` --config /var/lib/kubelet/config.yaml
+  ` + typed + ` --config-dir /etc/kubernetes/kubelet.conf.d -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := kubeletconfig.Load(flags.Sources())
@@ -56,7 +56,7 @@ are in it as they were written.`,
 	return cmd
 }
 
-func newKubeletConfigValidate(flags *kubeletconfig.Flags) *cobra.Command {
+func newValidate(typed string, flags *kubeletconfig.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate [FILE ...]",
 		Short: "Say everything that is wrong with a configuration",
@@ -65,8 +65,8 @@ flag, the field, what is wrong and what to do. Each file is taken as that of
 --config, with the drop-ins and flags that are given.
 
 The exit code is 0 if nothing is wrong, and 1 if something is.`,
-		Example: `  holdfast kubelet config validate /var/lib/kubelet/config.yaml
-  holdfast kubelet config validate --config config.yaml --config-dir conf.d --max-pods 50`,
+		Example: "  " + typed + ` /var/lib/kubelet/config.yaml
+  ` + typed + ` --config config.yaml --config-dir conf.d --max-pods 50`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			sources := flags.Sources()
 			if len(files) == 0 {
@@ -84,11 +84,11 @@ The exit code is 0 if nothing is wrong, and 1 if something is.`,
 			}
 			if err := errors.Join(errs...); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
-				return &exitError{code: exitFailed}
+				return ErrSaid
 			}
 			return nil
 		},
-		ValidArgsFunction: completeManifests,
+		ValidArgsFunction: cli.CompleteManifests,
 	}
 }
 
