@@ -80,7 +80,7 @@ func dial(ctx context.Context, resource, socket string) (*plugin, error) {
 	}
 	p := &plugin{resource: resource, socket: socket, client: pluginapi.NewDevicePluginClient(conn), close: sync.OnceValue(conn.Close)}
 	if p.options, err = p.client.GetDevicePluginOptions(ctx, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {
-		return nil, errors.Join(fmt.Errorf("ask for its options: %w", err), p.close())
+		return nil, errors.Join(fmt.Errorf("failed to get device plugin options: %w", err), p.close())
 	}
 	return p, nil
 }
