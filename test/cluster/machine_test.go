@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,9 +94,10 @@ func newMachine(t testing.TB, plane *controlplane.Test, name string, net *networ
 	config := m.in.Path("kubelet.yaml")
 	m.must("configuration of the node", os.WriteFile(config, fmt.Appendf(nil, configuration,
 		m.in.Run("containerd.sock"), m.in.CgroupParent(), m.staticPods(), m.logs(), cert, key, plane.CAFile()), 0o600))
-	m.program = append(program,
+	m.program = slices.Concat(program, []string{
 		"--config", config, "--kubeconfig", kubeconfig, "--hostname-override", name, "--node-ip", m.address.String(),
-		"--root-dir", m.in.Path("kubelet"), "--v=4")
+		"--root-dir", m.in.Path("kubelet"), "--v=4",
+	})
 	return m
 }
 
