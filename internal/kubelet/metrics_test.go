@@ -2,6 +2,7 @@ package kubelet_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"log/slog"
@@ -67,6 +68,7 @@ func metricNames(t *testing.T) []string {
 		NodeName: "n1", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Dir: dir, LogDir: filepath.Join(dir, "logs"),
 		RuntimeEndpoint: "unix://" + filepath.Join(dir, "none.sock"), CgroupParent: cgroupParent,
 		Client: newAPI(), Listeners: []net.Listener{listener}, Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("nobody is to come") },
 	})
 	if err != nil {
 		t.Fatal(err)
