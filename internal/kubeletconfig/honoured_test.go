@@ -19,7 +19,7 @@ import (
 // configuration.
 func TestHonouredFieldsAreRead(t *testing.T) {
 	read := map[string]bool{}
-	for _, dir := range []string{"clusternode", "kubelet", "kubelethost", "../cmd/holdfast"} {
+	for _, dir := range []string{"clusternode", "kubelet", "kubelethost", "kubeletcommand"} {
 		selected(t, filepath.Join("..", dir), read)
 	}
 	for _, r := range rules {
