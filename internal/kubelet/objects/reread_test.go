@@ -30,10 +30,9 @@ func (w *world) wantGets(before *int, want int) {
 
 func TestCacheStrategy(t *testing.T) {
 	runWith(t, Config{Strategy: kubeletconfig.TTLCacheChangeDetectionStrategy}, func(_ *testing.T, w *world) {
-		gets := 0
 		w.put("cm", "1", false)
+		gets := w.called("get configmaps")
 		w.store.Hold(podOf("p1", "cm"))
-		gets = w.called("get configmaps")
 		w.wantValue("cm", "1")
 		w.wantNews("p1")
 		w.put("cm", "2", false)
