@@ -471,6 +471,7 @@ func TestNobodyWaits(t *testing.T) {
 			c.Poke()
 			time.Sleep(10 * time.Millisecond)
 		}
+		synctest.Wait() // a look may be due just now
 		if n := len(w.disk.changes()); n < 5 || n > 15 {
 			t.Errorf("%d writes in 10 s", n)
 		}
