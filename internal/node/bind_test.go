@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -88,7 +89,8 @@ func reachNode(t *testing.T, cfg Config) *node {
 // The certificate names what the API is bound to, and every address of the
 // machine if it is bound to all.
 func TestNamesInCertificate(t *testing.T) {
-	machine := (&node{log: slog.New(slog.DiscardHandler)}).machineAddresses()
+	addresses := (&node{log: slog.New(slog.DiscardHandler)}).machineAddresses
+	machine := addresses()
 	for name, test := range map[string]struct {
 		cfg  Config
 		want []string
@@ -107,8 +109,10 @@ func TestNamesInCertificate(t *testing.T) {
 					}
 				}
 			}
+			still := addresses() // interfaces of others come and go
 			for _, want := range append(test.want, "127.0.0.1", "localhost") {
-				if !names[want] {
+				went := slices.Contains(machine, want) && !slices.Contains(still, want)
+				if !names[want] && !went {
 					t.Errorf("no %q in %v", want, names)
 				}
 			}
