@@ -28,7 +28,7 @@ type Footprint struct {
 }
 
 // MeasureFootprint fills a node step by step. stop ends its agent, and start starts it
-// and returns its process ID. The node keeps its pods.
+// and returns its process ID. The node has no pods afterwards.
 func MeasureFootprint(ctx context.Context, n Node, stop func() error, start func() (int, error)) (*Footprint, error) {
 	w, err := follow(ctx, n.Client)
 	if err != nil {
@@ -36,14 +36,14 @@ func MeasureFootprint(ctx context.Context, n Node, stop func() error, start func
 	}
 	defer func() { w.Stop() }() // the one that is open then
 	f := &Footprint{}
-	pods := 0
+	var pods []string
 	for i, size := range Sizes {
 		n.Say("%d pods, and an idle minute", size)
-		if size > pods {
-			if _, err := n.start(ctx, w, crowd(fmt.Sprintf("idle-%d", i), size-pods)); err != nil {
+		if more := crowd(fmt.Sprintf("idle-%d", i), size-len(pods)); len(more) > 0 {
+			if _, err := n.start(ctx, w, more); err != nil {
 				return nil, err
 			}
-			pods = size
+			pods = append(pods, more...)
 		}
 		if f.Idle[i], err = idleMinute(ctx, n.Agent); err != nil {
 			return nil, err
@@ -63,7 +63,8 @@ func MeasureFootprint(ctx context.Context, n Node, stop func() error, start func
 			f.Restart = append(f.Restart, took)
 		}
 	}
-	return f, nil
+	_, err = n.remove(ctx, w, pods)
+	return f, err
 }
 
 // comeBack binds a pod while no agent runs, and returns how long after the start of
