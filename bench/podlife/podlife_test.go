@@ -62,7 +62,7 @@ func measure(b *testing.B) {
 // with the same configuration, on a node and a containerd of its own.
 func BenchmarkFootprint(b *testing.B) {
 	for range b.N {
-		head, err := page.Head("footprint", "One")
+		head, err := page.Head("footprint", "Figures of single")
 		check(b, err)
 		n := joined.Start(b, joined.Config{Name: "ours"})
 		awaitAccount(b, n)
