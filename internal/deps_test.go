@@ -58,6 +58,7 @@ var kinds = map[string]string{
 	"internal/kubelet/tlsoptions":     "leaf",
 	"internal/kubelet/checkpoint":     "adapter",
 	"internal/kubelet/podcertificate": "stage",
+	"internal/kubelet/answer":         "leaf",
 	"internal/kubelet/checkpointer":   "stage",
 	"internal/kubelet/checkpointfile": "leaf",
 	"internal/kubelet/cri":            "adapter",

@@ -57,9 +57,7 @@ func (c *Config) Configure(k *kubeletconfig.KubeletConfiguration) error {
 		PodsUnbounded: !slices.Contains(k.EnforceNodeAllocatable, "pods"),
 	})
 	c.LogRotation, c.Eviction = logs, evictions
-	agreed, _, errTLS := tlsoptions.Parse(tlsoptions.Settings{
-		MinVersion: k.TLSMinVersion, CipherSuites: k.TLSCipherSuites, CurvePreferences: k.TLSCurvePreferences,
-	})
+	agreed, _, errTLS := tlsoptions.Parse(tlsoptions.Of(k))
 	c.TLS = agreed
 	return errors.Join(errLogs, errEvictions, errTLS)
 }

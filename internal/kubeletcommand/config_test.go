@@ -63,6 +63,10 @@ func TestKubeletConfig(t *testing.T) {
 		t.Error("printed as a table")
 	}
 
+	old := put("old.yaml", "tlsMinVersion: VersionTLS11\n")
+	if _, stderr, err := runConfig("validate", old); err != nil || !strings.Contains(stderr, "Warning: tlsMinVersion VersionTLS11 allows a version that is not secure") {
+		t.Errorf("an old version of TLS: %v, %s", err, stderr)
+	}
 	if _, stderr, err := runConfig("validate", good, again); err != nil || stderr != "" {
 		t.Errorf("good files: %v, %s", err, stderr)
 	}

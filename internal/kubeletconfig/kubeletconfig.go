@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/tlsoptions"
 	"github.com/holdfast-dev/holdfast/internal/manifest"
 )
 
@@ -102,8 +103,11 @@ func Load(s Sources) (*Loaded, error) {
 	return l, nil
 }
 
-// Warnings says what was given and has no effect, one line for each.
-func (l *Loaded) Warnings() []string { return l.flags.Warnings() }
+// Warnings says what was given and has no effect or should not be, one line for each.
+func (l *Loaded) Warnings() []string {
+	_, notes, _ := tlsoptions.Parse(tlsoptions.Of(&l.Kubelet)) // Load has validated it
+	return append(l.flags.Warnings(), notes...)
+}
 
 // add reads a file and merges it into what is written so far.
 func (l *Loaded) add(file string, written *map[string]any) error {

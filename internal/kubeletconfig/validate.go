@@ -176,8 +176,7 @@ func validatePaths(k *v1beta1.KubeletConfiguration, wrong complaint) {
 	if (k.TLSCertFile == "") != (k.TLSPrivateKeyFile == "") {
 		wrong("tlsCertFile", "belongs together with tlsPrivateKeyFile: write both or none")
 	}
-	settings := tlsoptions.Settings{MinVersion: k.TLSMinVersion, CipherSuites: k.TLSCipherSuites, CurvePreferences: k.TLSCurvePreferences}
-	if _, _, err := tlsoptions.Parse(settings); err != nil {
+	if _, _, err := tlsoptions.Parse(tlsoptions.Of(k)); err != nil {
 		for line := range strings.Lines(err.Error()) {
 			field, why, _ := strings.Cut(strings.TrimSpace(line), " ")
 			wrong(strings.TrimSuffix(field, ":"), "%s", why)

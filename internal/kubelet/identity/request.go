@@ -18,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/answer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/certstore"
 )
 
@@ -186,74 +186,24 @@ func (k *keeper) await(ctx context.Context, client certificatesclient.Certificat
 	})
 	defer tell.Stop()
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	for {
-		list, err := client.List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return nil, fmt.Errorf("read CertificateSigningRequest %s: %w", name, err)
-		}
-		i := slices.IndexFunc(list.Items, func(r certificatesv1.CertificateSigningRequest) bool { return r.Name == name })
-		if i < 0 {
-			return nil, errGone
-		}
-		if issued, err := judge(&list.Items[i]); issued != nil || err != nil {
-			return issued, err
-		}
-		w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: selector, ResourceVersion: list.ResourceVersion})
-		if err != nil {
-			return nil, fmt.Errorf("watch CertificateSigningRequest %s: %w", name, err)
-		}
-		issued, err := follow(ctx, w, name)
-		w.Stop()
-		if issued != nil || err != nil {
-			return issued, err
-		}
+	answered, err := answer.Await(ctx, client, answer.Question[*certificatesv1.CertificateSigningRequest]{
+		What: "CertificateSigningRequest " + name, Name: name, Selector: selector, Answered: judge, Deleted: errGone,
+	})
+	if err != nil {
+		return nil, err
 	}
-}
-
-// follow returns the answer that a watch brings, or nil if the watch ends before.
-func follow(ctx context.Context, w watch.Interface, name string) ([]byte, error) {
-	for {
-		var event watch.Event
-		var open bool
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case event, open = <-w.ResultChan():
-		}
-		if !open {
-			return nil, nil
-		}
-		if event.Type == watch.Error {
-			if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				return nil, fmt.Errorf("watch CertificateSigningRequest %s: %w", name, err)
-			}
-			return nil, nil // from the list on again
-		}
-		request, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-		if !ok || request.Name != name {
-			continue
-		}
-		if event.Type == watch.Deleted {
-			return nil, errGone
-		}
-		if issued, err := judge(request); issued != nil || err != nil {
-			return issued, err
-		}
-	}
+	return answered.Status.Certificate, nil
 }
 
 // judge reads what was said of a request; nil and nil: nothing yet.
-func judge(request *certificatesv1.CertificateSigningRequest) (issued []byte, err error) {
+func judge(request *certificatesv1.CertificateSigningRequest) (issued bool, err error) {
 	for _, c := range request.Status.Conditions {
 		if c.Status == corev1.ConditionFalse || c.Status == corev1.ConditionUnknown {
 			continue
 		}
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-			return nil, &refusal{request.Name, c.Type, c.Reason, strings.TrimSpace(c.Message)}
+			return false, &refusal{request.Name, c.Type, c.Reason, strings.TrimSpace(c.Message)}
 		}
 	}
-	if len(request.Status.Certificate) == 0 {
-		return nil, nil
-	}
-	return request.Status.Certificate, nil
+	return len(request.Status.Certificate) > 0, nil
 }

@@ -129,10 +129,6 @@ type Config struct {
 	// Devices returns what device plugins offer, by name, and the names of those
 	// that are gone. It must not block. Default: none.
 	Devices func() (capacity, allocatable v1.ResourceList, removed []string)
-	// DevicesUnknown reports whether nothing is known of the devices of before, as on a
-	// machine that was set up anew: until its plugins have registered, a node that
-	// exists has none. Default: it does not.
-	DevicesUnknown func() bool
 
 	// Pressure returns which of MemoryPressure, DiskPressure and PIDPressure the
 	// node has. It must not block. Default: none.
@@ -173,9 +169,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Devices == nil {
 		c.Devices = func() (capacity, allocatable v1.ResourceList, removed []string) { return nil, nil, nil }
-	}
-	if c.DevicesUnknown == nil {
-		c.DevicesUnknown = func() bool { return false }
 	}
 	if c.Withheld == nil {
 		c.Withheld = func(v1.ResourceList) v1.ResourceList { return nil }

@@ -98,9 +98,6 @@ func (r *Reporter) tryRegister(ctx context.Context) error {
 	if existing, err = r.setMetadata(ctx, existing, nodelabels.Reconciled(node.Labels)); err != nil {
 		return err
 	}
-	if existing, err = r.forgetDevices(ctx, existing); err != nil {
-		return err
-	}
 	r.keep(existing)
 	return nil
 }
@@ -153,28 +150,6 @@ func (r *Reporter) setMetadata(ctx context.Context, node *v1.Node, labels map[st
 	node, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("patch the node's labels and annotations: %w", err)
-	}
-	return node, nil
-}
-
-// forgetDevices has an existing Node without extended resources where nobody knows of
-// them any more: what is scheduled on them would not start.
-func (r *Reporter) forgetDevices(ctx context.Context, node *v1.Node) (*v1.Node, error) {
-	if !r.cfg.DevicesUnknown() {
-		return node, nil
-	}
-	wanted := node.DeepCopy()
-	zeroExtended(&wanted.Status)
-	if sameStatus(&node.Status, &wanted.Status) {
-		return node, nil
-	}
-	data, err := statusPatch(node, wanted)
-	if err != nil {
-		return nil, fmt.Errorf("compute the patch of extended resources: %w", err)
-	}
-	node, err = r.cfg.Nodes.Patch(ctx, r.cfg.Node, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return nil, fmt.Errorf("patch the node's extended resources: %w", err)
 	}
 	return node, nil
 }

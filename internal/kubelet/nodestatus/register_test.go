@@ -196,41 +196,33 @@ func TestAdoptsWithoutTheRightToCreate(t *testing.T) {
 	})
 }
 
-// TestForgetsDevices holds that extended resources of before are none where nothing is
-// known of them, and that others' resources stay.
-func TestForgetsDevices(t *testing.T) {
-	for _, unknown := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			rig := newRig()
-			two := resource.MustParse("2")
-			rig.cfg.DevicesUnknown = func() bool { return unknown }
-			rig.api.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{
-				Capacity:    v1.ResourceList{"example.org/gpu": two, "hugepages-1Gi": two, "attachable-volumes-x": two},
-				Allocatable: v1.ResourceList{"example.org/gpu": two, "hugepages-1Gi": two, "example.org/gone": two},
-			}}
-			reporter := rig.start(t)
-			<-reporter.Ready()
-			status := rig.api.current().Status
-			want := int64(2)
-			if unknown {
-				want = 0
+// TestOtherResources holds that resources of others stay, and go where nothing is free.
+func TestOtherResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig()
+		two := resource.MustParse("2")
+		rig.api.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{
+			Capacity:    v1.ResourceList{"example.org/gpu": two, "hugepages-1Gi": two, "attachable-volumes-x": two},
+			Allocatable: v1.ResourceList{"example.org/gpu": two, "hugepages-1Gi": two, "example.org/gone": two},
+		}}
+		reporter := rig.start(t)
+		<-reporter.Ready()
+		status := rig.api.current().Status
+		gpus, free := status.Capacity["example.org/gpu"], status.Allocatable["example.org/gpu"]
+		if gpus.Value() != 2 || free.Value() != 2 {
+			t.Errorf("capacity %v, allocatable %v, want 2", &gpus, &free)
+		}
+		for _, name := range []v1.ResourceName{"hugepages-1Gi", "example.org/gone"} {
+			_, capacity := status.Capacity[name]
+			_, allocatable := status.Allocatable[name]
+			if capacity || allocatable {
+				t.Errorf("%s is still there: %v, %v", name, capacity, allocatable)
 			}
-			gpus, free := status.Capacity["example.org/gpu"], status.Allocatable["example.org/gpu"]
-			if gpus.Value() != want || free.Value() != want {
-				t.Errorf("unknown %v: capacity %v, allocatable %v, want %d", unknown, &gpus, &free, want)
-			}
-			for _, name := range []v1.ResourceName{"hugepages-1Gi", "example.org/gone"} {
-				_, capacity := status.Capacity[name]
-				_, allocatable := status.Allocatable[name]
-				if capacity || allocatable {
-					t.Errorf("%s is still there: %v, %v", name, capacity, allocatable)
-				}
-			}
-			if _, ok := status.Capacity["attachable-volumes-x"]; !ok {
-				t.Error("another's resource is gone")
-			}
-		})
-	}
+		}
+		if _, ok := status.Capacity["attachable-volumes-x"]; !ok {
+			t.Error("another's resource is gone")
+		}
+	})
 }
 
 // TestRebooted holds that another boot is told once, and none where nothing was known.

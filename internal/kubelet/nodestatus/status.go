@@ -111,19 +111,6 @@ func isExtended(name v1.ResourceName) bool {
 	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
 }
 
-// zeroExtended says of a status that there is nothing of its extended resources.
-func zeroExtended(status *v1.NodeStatus) {
-	for name := range status.Capacity {
-		if isExtended(name) {
-			status.Capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
-			if status.Allocatable == nil {
-				status.Allocatable = v1.ResourceList{}
-			}
-			status.Allocatable[name] = *resource.NewQuantity(0, resource.DecimalSI)
-		}
-	}
-}
-
 // maxNames is how many names of one image are reported, as upstream's.
 const maxNames = 5
 

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/holdfast-dev/holdfast/internal/kubelet/answer"
 	"github.com/holdfast-dev/holdfast/internal/kubelet/podvolumes"
 )
 
@@ -102,65 +101,9 @@ func (m *Manager) await(ctx context.Context, asked *certificatesv1.PodCertificat
 	client := m.cfg.Client.PodCertificateRequests(asked.Namespace)
 	// A node of a cluster may read only those that are its own.
 	selector := fields.Set{"spec.nodeName": m.cfg.Node, metav1.ObjectNameField: asked.Name}.String()
-	for {
-		list, err := client.List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return nil, fmt.Errorf("read PodCertificateRequest %s/%s: %w", asked.Namespace, asked.Name, err)
-		}
-		var found *certificatesv1.PodCertificateRequest
-		for i := range list.Items {
-			if list.Items[i].Name == asked.Name {
-				found = &list.Items[i]
-			}
-		}
-		if found == nil {
-			return nil, errDeleted
-		}
-		if done, err := judge(found); done || err != nil {
-			return found, err
-		}
-		w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: selector, ResourceVersion: list.ResourceVersion})
-		if err != nil {
-			return nil, fmt.Errorf("watch PodCertificateRequest %s/%s: %w", asked.Namespace, asked.Name, err)
-		}
-		answer, err := follow(ctx, w, asked.Name)
-		w.Stop()
-		if answer != nil || err != nil {
-			return answer, err
-		}
-	}
-}
-
-// follow returns the answer that a watch brings, or nil if the watch ends before.
-func follow(ctx context.Context, w watch.Interface, name string) (*certificatesv1.PodCertificateRequest, error) {
-	for {
-		var event watch.Event
-		var open bool
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case event, open = <-w.ResultChan():
-		}
-		if !open {
-			return nil, nil
-		}
-		if event.Type == watch.Error {
-			if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				return nil, fmt.Errorf("watch PodCertificateRequest %s: %w", name, err)
-			}
-			return nil, nil // from the list on again
-		}
-		request, ok := event.Object.(*certificatesv1.PodCertificateRequest)
-		if !ok || request.Name != name {
-			continue
-		}
-		if event.Type == watch.Deleted {
-			return nil, errDeleted
-		}
-		if done, err := judge(request); done || err != nil {
-			return request, err
-		}
-	}
+	return answer.Await(ctx, client, answer.Question[*certificatesv1.PodCertificateRequest]{
+		What: "PodCertificateRequest " + asked.Namespace + "/" + asked.Name, Name: asked.Name, Selector: selector, Answered: judge, Deleted: errDeleted,
+	})
 }
 
 // judge reads what the signer says of a request.

@@ -13,6 +13,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // Settings are the fields, as upstream has them.
@@ -20,6 +22,11 @@ type Settings struct {
 	MinVersion       string   // tlsMinVersion: VersionTLS12 and so on; empty: that
 	CipherSuites     []string // tlsCipherSuites: of TLS 1.2 and before, by Go's names; none: Go's choice
 	CurvePreferences []int32  // tlsCurvePreferences: by number; none: Go's choice
+}
+
+// Of returns the settings of a configuration.
+func Of(k *kubeletconfig.KubeletConfiguration) Settings {
+	return Settings{MinVersion: k.TLSMinVersion, CipherSuites: k.TLSCipherSuites, CurvePreferences: k.TLSCurvePreferences}
 }
 
 var versions = map[string]uint16{
